@@ -8,20 +8,16 @@
 //!                                  └──> queries a second, and their limit
 //! ```
 //!
-//! Everything that can be counted is measured. The advice builds a small index of every candidate
-//! from a sample, and searches it with longer and longer candidate lists (or with more and more
-//! probes) until the recall target is met. The cost at exactly this recall is interpolated between
-//! the last two list sizes. `stratann bench` interpolates in the same way to compare at equal
-//! recall.
+//! The advice builds a small index of every candidate from a sample, and searches it with longer
+//! candidate lists (or more probes) until the recall target is met. It interpolates the cost at
+//! this recall, as `stratann bench` does.
 //!
-//! The queries that a caller gives should resemble future queries. If the caller gives none, rows
-//! of the collection serve as queries. Rows may be harder to find than real queries: on photo-sift,
-//! clusters need 1.7 times as many probes for rows as for queries.
+//! Without queries of the caller, rows of the collection serve as queries. Rows may be harder to
+//! find: on photo-sift, clusters need 1.7 times as many probes for rows as for queries.
 //!
-//! The device is described by the same [`DeviceModel`](stratann_tier::DeviceModel) as the modelled
-//! tiers. The cost of a query is its CPU time in memory, the CPU time of its requests
-//! ([`request_cpu`]), and the device's time for its reads. If several queries take turns on a
-//! thread, they hide latency (§5 of the paper on second-tier memory). So
+//! The cost of a query is its CPU time in memory, the CPU time of its requests ([`request_cpu`]),
+//! and the time of the [`DeviceModel`](stratann_tier::DeviceModel) for its reads. Queries that take
+//! turns on a thread hide latency (§5 of the paper on second-tier memory). So
 //!
 //! ```text
 //!   queries a second = least of   threads / CPU                                       computation
@@ -29,9 +25,8 @@
 //!                                 1 / max(bytes / bandwidth, time of the requests)    the device
 //! ```
 //!
-//! A collection that is larger than the sample needs more reads for the same recall. The number of
-//! reads grows linearly with the logarithm of the number of rows, at a rate of its own for each
-//! preset ([`Growth`]). `bench/advise.py` compares the results with measurements.
+//! The number of reads for the same recall grows linearly with the logarithm of the number of rows,
+//! at a rate of each preset ([`Growth`]). `bench/advise.py` compares the results with measurements.
 
 mod growth;
 
@@ -118,12 +113,10 @@ pub struct Candidate {
     pub degree: Option<usize>,
     /// The largest number of clusters that a vector may be in, in a cluster index.
     pub replicas: Option<usize>,
-    /// The smallest tried list size with which searches of the sample met the recall target. In a
-    /// cluster index, it is the smallest number of probes. If no tried value met the target, it is
-    /// the largest tried value.
+    /// The smallest tried list size with which the sample met the recall target, or the largest
+    /// tried one. In a cluster index, a number of probes.
     pub list: usize,
-    /// The recall with this list size or number of probes. If no tried value met the target, the
-    /// recall is below the target.
+    /// The recall with this list size or number of probes.
     pub recall: f64,
     /// The expected number of reads of a query on the whole collection.
     pub reads: f64,
@@ -147,19 +140,14 @@ pub struct Candidate {
     pub fits: bool,
 }
 
-/// List sizes that a trial uses, until the recall target is met.
 const LISTS: [usize; 15] = [
     10, 14, 20, 28, 40, 56, 80, 112, 160, 224, 320, 448, 640, 896, 1280,
 ];
-/// Numbers of probes that a trial uses, until the recall target is met.
 const PROBES: [usize; 15] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192];
-/// The largest number of queries.
 const QUERIES: usize = 500;
-/// How often a trial repeats the queries to measure their CPU time. The first run loads tables into
-/// the processor's caches, and other work on the machine disturbs some runs.
+/// The first run loads tables into the processor's caches, and other work disturbs some runs.
 const TURNS: usize = 5;
 
-/// A candidate before its trial.
 struct Trial {
     preset: Preset,
     layout: Option<Layout>,
@@ -168,12 +156,10 @@ struct Trial {
     growth: Growth,
 }
 
-/// The largest number of names that are tried for a new folder.
 const FOLDERS: u32 = 16;
 
-/// The candidates. These are the baselines for an SSD, and the systems of the paper on second-tier
-/// memory in some index sizes (Figures 9 and 12 of that paper). If memory is bounded, systems that
-/// keep almost nothing in memory are added.
+/// If memory is bounded, systems that keep almost nothing in memory are added to the baselines for
+/// an SSD and to the systems of the paper on second-tier memory (Figures 9 and 12).
 fn trials(memory: Option<u64>) -> Vec<Trial> {
     let graph = |preset, degree, growth| Trial {
         preset,
@@ -202,7 +188,6 @@ fn trials(memory: Option<u64>) -> Vec<Trial> {
     ];
     if memory.is_some() {
         trials.extend([
-            // This preset has the same graph as DiskANN, and reads it in the same way.
             graph(Preset::AISAQ, 32, Growth::DISKANN),
             Trial {
                 layout: Some(Layout::Inline),
@@ -213,18 +198,15 @@ fn trials(memory: Option<u64>) -> Vec<Trial> {
     trials
 }
 
-/// Recommends candidates for the vectors of a source. Candidates that fit the options come before
-/// candidates that do not. Within each group, candidates are ordered by queries a second.
+/// Recommends candidates for the vectors of a source. Candidates that fit the options come first,
+/// and then candidates with more queries a second.
 ///
-/// The queries are taken from `asked`, which should resemble future queries. If `asked` is `None`,
-/// rows of the source serve as queries, and the indexes do not have these rows. The function builds
-/// the small indexes one after the other in `scratch`, an existing folder. It removes each index
-/// after the measurement.
+/// The queries are from `asked`. If it is `None`, they are rows of the source, which are not
+/// indexed. The small indexes are built in `scratch`, an existing folder.
 ///
 /// # Errors
-/// The call fails if options are out of range, the source has too few rows, queries have another
-/// element type or dimension, or rows cannot be read or searched. It also fails if the disk is
-/// full, or after an interruption.
+/// The call fails if options are out of range, if the source has too few rows, if queries have
+/// another shape, if rows cannot be read, if the disk is full, or after an interruption.
 pub fn advise(
     source: &dyn VectorSource,
     asked: Option<&dyn VectorSource>,
@@ -266,8 +248,6 @@ pub fn advise(
     Ok(candidates)
 }
 
-/// Returns evenly spaced rows of the source to index, and the queries. If no queries are given,
-/// rows between the indexed rows serve as queries.
 fn sample(
     source: &dyn VectorSource,
     asked: Option<&dyn VectorSource>,
@@ -299,7 +279,6 @@ fn sample(
         Some(queries) => QUERIES.min(queries.rows()),
         None => QUERIES.min(taken / 10),
     };
-    // Rows that serve as queries are not indexed.
     let indexed = if asked.is_some() {
         taken
     } else {
@@ -334,8 +313,7 @@ fn sample(
     Ok((matrix(base, source)?, matrix(queries, source)?))
 }
 
-/// Reads `taken` evenly spaced rows of a source, and divides them into two parts. The second part
-/// has `asked` of the rows, evenly spread.
+/// Reads `taken` evenly spaced rows of a source. The second part of the result has `asked` of them.
 fn spread(source: &dyn VectorSource, taken: usize, asked: usize) -> Result<[Vec<u8>; 2], Error> {
     let rows = source.rows();
     let mut parts = [Vec::new(), Vec::new()];
@@ -349,13 +327,11 @@ fn spread(source: &dyn VectorSource, taken: usize, asked: usize) -> Result<[Vec<
     Ok(parts)
 }
 
-/// A matrix of rows of a source, given as bytes.
 fn matrix(bytes: Vec<u8>, source: &dyn VectorSource) -> Result<Matrix, Error> {
     let count = bytes.len() / source.row_bytes();
     Ok(Matrix::new(bytes, count, source.dim(), source.element())?)
 }
 
-/// The common input of all trials.
 struct Tried<'a> {
     source: &'a dyn VectorSource,
     options: &'a AdviseOptions,
@@ -364,7 +340,6 @@ struct Tried<'a> {
     truth: &'a crate::GroundTruth,
 }
 
-/// The cost of a query of the sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Taken {
     list: usize,
@@ -376,8 +351,8 @@ struct Taken {
 }
 
 impl Taken {
-    /// The cost at a recall between the recalls of `shorter` and `self`, by linear interpolation.
-    /// The returned list size is the list size of `self`, which meets the recall.
+    /// The cost at a recall between the recalls of `shorter` and `self`, interpolated linearly. The
+    /// list size is not interpolated, since it must meet the recall.
     fn at(&self, recall: f64, shorter: Option<&Taken>) -> Taken {
         let Some(shorter) =
             shorter.filter(|shorter| shorter.recall < recall && recall < self.recall)
@@ -416,7 +391,7 @@ impl Tried<'_> {
         };
         let quiet = WithinStage(progress);
         let report = build(self.base, &built.0, &options, &quiet)?;
-        // The index is in this machine's memory, so that the device's modelled time can be added.
+        // The index is in memory, so that the device's modelled time can be added.
         let open = OpenOptions {
             places: Places::in_memory(report.layout),
             ..OpenOptions::default()
@@ -426,8 +401,6 @@ impl Tried<'_> {
         Ok(self.expected(trial, &index, taken))
     }
 
-    /// Searches with longer and longer candidate lists, or with more and more probes, until the
-    /// recall target is met.
     fn search(&self, index: &Index, trial: &Trial) -> Result<Taken, Error> {
         let widths = match trial.replicas {
             Some(_) => PROBES,
@@ -451,7 +424,6 @@ impl Tried<'_> {
         Ok(last.at(self.options.recall, shorter.as_ref()))
     }
 
-    /// Searches with one list size or one number of probes, which is `width`.
     fn with(&self, index: &Index, trial: &Trial, width: usize) -> Result<Taken, Error> {
         let options = SearchOptions {
             k: self.options.k,
@@ -477,13 +449,11 @@ impl Tried<'_> {
             recall,
             reads,
             bytes: counters.bytes_read as f64 / queries,
-            // A cluster search reads all posting lists in one round. If members are in other
-            // groups, it reads them in a second round. A graph search waits for its whole beam in
-            // each round.
+            // A cluster search reads all posting lists in one round. Members of other groups need a
+            // second.
             rounds: match trial.replicas {
                 Some(_) => 1.0 + f64::from(u8::from(counters.stray_reads > 0)),
-                // While a pipelined search approaches its results, it has a width of 4, whatever
-                // its beam width.
+                // While a pipelined search approaches its results, its width is 4.
                 None => {
                     let width = trial.preset.beam.min(4) as f64;
                     (counters.hops as f64 / queries / width).min(reads)
@@ -527,15 +497,14 @@ impl Tried<'_> {
             .unwrap_or(bounds[0]);
         let scale = |bytes: u64| (bytes as f64 * rows as f64 / sampled as f64) as u64;
         let stats = index.stats();
-        // The size of a codebook does not depend on the number of rows, so it is not scaled. The
-        // codebook takes another number of bytes in memory than in its file.
+        // The size of a codebook does not depend on the number of rows. It differs in memory and on
+        // disk.
         let plan = index.memory();
         let fixed = plan.codebook;
         let codebook = index.manifest().file(FileKind::Codebook.name());
         let codebook = codebook.map_or(0, |entry| entry.length);
         let size = scale(stats.bytes.total.saturating_sub(codebook)).saturating_add(codebook);
-        // If codes are in the records, only the codes of the entry points are in memory. Their size
-        // does not depend on the number of vectors.
+        // If codes are in the records, memory has the codes of a fixed number of entry points.
         let codes = match index.composition().has_codes_in_records() {
             true => plan.codes,
             false => scale(plan.codes),
@@ -566,8 +535,7 @@ impl Tried<'_> {
     }
 }
 
-/// The time that a device needs for `reads` reads, in seconds. The reads return `bytes` bytes in
-/// total, and the time is averaged over their offsets.
+/// The seconds of `reads` reads of `bytes` bytes in total, averaged over their offsets.
 fn device_time(model: &DeviceModel, reads: f64, bytes: f64) -> f64 {
     if reads <= 0.0 {
         return 0.0;
@@ -582,13 +550,8 @@ fn device_time(model: &DeviceModel, reads: f64, bytes: f64) -> f64 {
     reads * link.max(engine) as f64 / 16.0 * 1e-12
 }
 
-/// The CPU time of a request to the device, in seconds, beyond the CPU time of a read of this
-/// machine's memory.
-///
-/// The modelled tiers have the same values. `bench/second-tier.toml` and
-/// `bench/second-tier-text.toml` measured them, with cluster indexes in the layout `addressed` in
-/// DRAM and on each model. A query of these measurements makes 400 to 2,100 reads. The values are
-/// some tenths of a microsecond, and matter for layouts that read single vectors.
+/// The CPU seconds of a request to the device, beyond a read of this machine's memory.
+/// `bench/second-tier.toml` and `bench/second-tier-text.toml` measured them.
 fn request_cpu(device: Option<DeviceKind>) -> f64 {
     match device {
         None => 0.0,
@@ -598,11 +561,9 @@ fn request_cpu(device: Option<DeviceKind>) -> f64 {
     }
 }
 
-/// The folder of a small index. A drop removes it.
 struct Removed(PathBuf);
 
 impl Removed {
-    /// Creates a new folder in `scratch`. The function never uses an existing folder.
     fn within(scratch: &Path) -> Result<Self, Error> {
         let failed = |source| {
             let place = scratch.display().to_string();
@@ -643,7 +604,6 @@ mod tests {
             assert_eq!(growth(20_000, 20_000), 1.0);
             let growths = [100_000, 1_000_000, 1_000_000_000].map(|to| growth(20_000, to));
             assert!(growths[0] > 1.0 && growths.is_sorted(), "{growths:?}");
-            // A collection of fewer than a thousand rows counts as one of a thousand rows.
             assert_eq!(growth(10, 1_000), 1.0);
             assert!(growth(1_000, 20_000).is_finite() && growth(1_000, 20_000) > 1.0);
         }
@@ -697,8 +657,6 @@ mod tests {
             found.iter().all(|found| (found - 40.0).abs() < 1e-9),
             "{at:?}"
         );
-        // If the shortest list reaches the recall, or the longest list does not reach it, the cost
-        // with that list is returned unchanged.
         assert_eq!(longer.at(0.88, None), longer);
         assert_eq!(longer.at(0.97, Some(&shorter)), longer);
         assert_eq!(longer.at(0.7, Some(&shorter)), longer);
@@ -709,8 +667,7 @@ mod tests {
         assert_eq!(device_time(&DeviceKind::Ssd.model(), 0.0, 0.0), 0.0);
         for kind in DeviceKind::ALL {
             let model = kind.model();
-            // One large read of a megabyte needs the transfer time of the link. Small reads of a
-            // megabyte in total need at least this time.
+            // Small reads of as many bytes need at least the transfer time of one large read.
             let large = device_time(&model, 1.0, 1e6);
             let link = 1e6 / (model.bandwidth as f64 * 1e6);
             assert!(large >= link && large < 1.05 * link, "{kind}: {large}");

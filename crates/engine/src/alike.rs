@@ -1,19 +1,17 @@
-//! Finds names that resemble a name that does not exist. All suggestions in errors and warnings
-//! follow the rule of this module.
+//! Finds names that resemble a name that does not exist. All suggestions in errors follow this
+//! rule.
 //!
-//! The distance of two names is the number of edits that turn one name into the other. An edit
-//! adds, removes or replaces a letter, or swaps two neighbouring letters. Case does not matter.
+//! The distance of two names is the number of edits: to add, remove or replace a letter, or to swap
+//! two neighbouring letters. Case does not matter.
 
 use strsim::damerau_levenshtein;
 
-/// The length of the shortest names that [`is_slip`] compares. Many shorter names differ by only
-/// one edit.
+/// [`is_slip`] does not compare shorter names, since many of them differ by one edit.
 const LEAST_NAME: usize = 3;
 
-/// Returns the name that a user meant by `typed`. This is the nearest name with at most one edit
-/// for every three letters of the longer name, or one edit if the names are short. If no name is
-/// near, `typed` may abbreviate a name: it begins with the first letter of the name, and has other
-/// letters of the name in order.
+/// Returns the name that a user meant by `typed`: the nearest name with at most one edit for every
+/// three letters, or one edit if the names are short. Otherwise `typed` may abbreviate a name: it
+/// has the first letter of the name, and others in order.
 pub fn meant<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let names: Vec<&str> = names.into_iter().collect();
     let length = |name: &str| name.chars().count();
@@ -27,8 +25,7 @@ pub fn meant<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> Optio
     near.or_else(|| abbreviated.min_by_key(|name| length(name)))
 }
 
-/// Whether `short` begins with the first letter of `long`, and has other letters of `long` in
-/// order.
+/// `short` begins with the first letter of `long`, and has other letters of `long` in order.
 fn abbreviates(short: &str, long: &str) -> bool {
     let (short, long) = (short.to_lowercase(), long.to_lowercase());
     let mut letters = long.chars();
@@ -40,22 +37,19 @@ fn abbreviates(short: &str, long: &str) -> bool {
             .all(|wanted| letters.any(|letter| letter == wanted))
 }
 
-/// The number of edits between two names.
 pub(crate) fn edits(one: &str, other: &str) -> usize {
     damerau_levenshtein(&one.to_lowercase(), &other.to_lowercase())
 }
 
-/// Whether a new name is probably a typing error for an existing name: the names differ by one
-/// edit, or only in case. The result is false if only digits differ, since names with different
-/// numbers are rarely errors.
+/// A new name is probably a typing error if it differs by one edit or in case, but not only in
+/// digits.
 pub(crate) fn is_slip(new: &str, old: &str) -> bool {
     let letters = |name: &str| name.replace(|c: char| c.is_ascii_digit(), "");
     let (one, other): (Vec<char>, Vec<char>) = (
         new.chars().flat_map(char::to_lowercase).collect(),
         old.chars().flat_map(char::to_lowercase).collect(),
     );
-    // Equal ends of the names do not change the distance. Without them, most pairs need no
-    // computation.
+    // Equal ends do not change the distance. Without them, most pairs need no computation.
     let shorter = one.len().min(other.len());
     let front = one.iter().zip(&other).take_while(|(a, b)| a == b).count();
     let back = one.iter().rev().zip(other.iter().rev());

@@ -1,31 +1,27 @@
 //! A set of small numbers, with one bit for each possible number.
 
-/// The number of bits in a word.
 const WORD: u64 = 64;
 
-/// A set of numbers from 0 on. The system allocates no pages for words that were never written.
+/// A set of numbers from 0 on. Words that were never written take no memory.
 #[derive(Debug)]
 pub(crate) struct Bits(Vec<u64>);
 
 impl Bits {
-    /// Makes an empty set for at least `count` numbers.
     pub(crate) fn new(count: u64) -> Self {
         Self(vec![0; count.div_ceil(WORD) as usize])
     }
 
-    /// Whether the set has a bit for this number.
     pub(crate) fn takes(&self, at: u64) -> bool {
         at / WORD < self.0.len() as u64
     }
 
-    /// Whether a number is in the set.
     pub(crate) fn has(&self, at: u64) -> bool {
         let word = usize::try_from(at / WORD).ok();
         let word = word.and_then(|word| self.0.get(word));
         word.is_some_and(|word| word >> (at % WORD) & 1 == 1)
     }
 
-    /// Adds a number. Returns false if the set already had the number, or has no bit for it.
+    /// False if the set already had the number, or has no bit for it.
     pub(crate) fn add(&mut self, at: u64) -> bool {
         let fresh = self.takes(at) && !self.has(at);
         if fresh {
@@ -34,7 +30,6 @@ impl Bits {
         fresh
     }
 
-    /// The number of elements.
     pub(crate) fn count(&self) -> u64 {
         self.0.iter().map(|word| u64::from(word.count_ones())).sum()
     }

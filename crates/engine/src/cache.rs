@@ -9,35 +9,28 @@
 //!   slots │ length:4 stamp:4 │ value … │ length:4 stamp:4 │ value … │ …    one for each way
 //! ```
 //!
-//! This is the cache of hot compressed neighbour lists of DecoupleVS (§3.4). Searches fill it
-//! themselves, with entries of one size, so that memory does not fragment. The paper evicts the
-//! least recently used entry of the whole cache. In this cache, a key belongs to one set, which has
-//! eight *ways* with one entry each. The CLOCK algorithm chooses an entry of the key's set to
-//! evict, which approximates the policy of the paper. A hit sets the CLOCK bit of its way, and
-//! reorders no list. If the bit is already set, a hit writes nothing. Hits never wait for each
-//! other.
+//! This is the cache of hot compressed neighbour lists of DecoupleVS (§3.4), which evicts the least
+//! recently used entry of the whole cache. Here a key belongs to one set of eight *ways*, and CLOCK
+//! approximates that policy within the set. So hits never wait for each other.
 //!
-//! The cache may lose any value at any time. While another thread writes the way of a key, a
-//! look-up reports a miss, and an insert does nothing. A returned value is never torn. It is the
-//! right value if **all values of one key and stamp are equal**. A key that is present with its
-//! stamp is not written again. Two threads that insert the same key at once may leave two copies.
+//! The cache may lose any value at any time: while a thread writes a way, a look-up of its key
+//! misses and an insert does nothing. A returned value is never torn, and it is the right value if
+//! **all values of one key and stamp are equal**.
 //!
 //! # Records that change
 //!
-//! The stamp is the number of the page from which a record was read. If no vector is inserted into
-//! the index, the stamp is sufficient. Direct inserts rewrite records:
+//! The stamp is the number of the page from which a record was read. Direct inserts rewrite
+//! records:
 //!
-//! - *on another page* (`stores/topology/placement.rs`). The cached record then has the stamp of a
-//!   page that the node has left, and no search looks for that stamp. The node may later return to
-//!   a page of the same number. Before the placement records the return, the writer
-//!   [removes](SlotCache::remove) the node from the cache. No thread caches an older record of that
-//!   page afterwards: a page is reused only after the end of all searches that may have read it.
-//! - *in the same place*, in the inline layout. A rewritten page stays dirty until the end of all
-//!   searches that began before the rewrite, and searches look among dirty pages before the cache.
+//! - *on another page* (`stores/topology/placement.rs`). No search looks for the stamp of the old
+//!   page. Before the placement records that a node returns to a page of the same number, the
+//!   writer [removes](SlotCache::remove) the node from the cache. A page is reused only after all
+//!   searches that may have read it have ended, so no thread caches its older record afterwards.
+//! - *in the same place*, in the inline layout. Searches look among dirty pages before the cache.
 //!   The writer first makes the page dirty, and then removes its nodes from the cache. A search
-//!   that has cached a record then checks whether the page of the record is dirty. If the page is
-//!   dirty, the search removes the record. In each of the two threads a fence separates the two
-//!   steps, so one of the threads sees the other thread's first step.
+//!   that has cached a record then removes the record if its page is dirty. In each of the two
+//!   threads a fence separates the two steps, so one of the threads sees the other thread's first
+//!   step.
 //!
 //! # Why no read is torn
 //!
@@ -45,32 +38,27 @@
 //! slot.
 //!
 //! ```text
-//!   writer                                        reader
-//!   W1  CAS S: even → odd, Acquire                R1  s = load S, Acquire;      odd: miss
-//!   W2  fence(Release)                            R2  load D, each Relaxed
-//!   W3  store D, each Relaxed                     R3  fence(Acquire)
-//!   W4  store S: odd → next even, Release         R4  t = load S, Relaxed;      s ≠ t: miss
+//! writer                                        reader
+//! W1  CAS S: even → odd, Acquire                R1  s = load S, Acquire;      odd: miss
+//! W2  fence(Release)                            R2  load D, each Relaxed
+//! W3  store D, each Relaxed                     R3  fence(Acquire)
+//! W4  store S: odd → next even, Release         R4  t = load S, Relaxed;      s ≠ t: miss
 //! ```
 //!
-//! After a writer has made S odd, only this writer writes until it stores an even S. So the writers
-//! of one way are ordered. W1 reads the value that W4 of the previous writer stored, or a later
-//! change of the CLOCK bit. Such a change is a read-modify-write, and continues the release
-//! sequence. So W3 of each writer happens before W3 of the next writer, and every word of D is
-//! modified in the order of the writers. Let w be the writer whose W4 gave S the even value that R1
-//! returned.
+//! W1 reads the value of the previous writer's W4, or a later change of the CLOCK bit, which
+//! continues the release sequence. So W3 of each writer happens before W3 of the next writer. Let w
+//! be the writer whose W4 gave S the even value that R1 returned.
 //!
 //! - *R2 returns nothing older than the words of w.* R1 acquires the value that W4 of w released,
-//!   so W3 of w happens before R2. Coherence then forbids R2 to return a value that w replaced. (If
-//!   no thread has written yet, S is 0 and there is nothing older.)
+//!   so W3 of w happens before R2. Coherence then forbids R2 to return a value that w replaced.
 //! - *R2 returns nothing newer, or the reader reports a miss.* Suppose that R2 returned a word that
 //!   a later writer v stored. The fence W2 of v is before this store, and the fence R3 of the
 //!   reader is after this load, so W2 synchronises with R3. So W1 of v happens before R4, and R4
 //!   returns the odd value of v or a later value of S. This value is not s, so R4 reports a miss.
 //!
-//! So if s = t, the tag and all words are from w. A later value of S differs from s, unless S
-//! wraps. S returns to a value after 2³⁰ writes of this one way. To miss a change, a reader would
-//! have to sleep between R1 and R4 for exactly a multiple of 2³⁰ writes. The comparison ignores the
-//! CLOCK bit, since this bit protects nothing.
+//! So if s = t, the tag and all words are from w, unless S wraps between R1 and R4, after a
+//! multiple of 2³⁰ writes of this one way. The comparison ignores the CLOCK bit, which protects
+//! nothing.
 
 use std::fmt;
 use std::sync::atomic::{
@@ -83,65 +71,53 @@ use stratann_tier::ask_for_memory;
 
 use crate::Error;
 
-/// The number of entries of a set.
 const WAYS: usize = 8;
-/// The tag of an empty way. All node numbers are below it.
+/// All node numbers are below the tag of an empty way.
 const EMPTY: u32 = u32::MAX;
-/// Bytes of a word of a slot. The low bits of the first word have the length of the value, and its
-/// high bits have the stamp.
+/// Bytes of a word of a slot. The first word has the length in its low bits, and the stamp in its
+/// high bits.
 const WORD: usize = size_of::<u64>();
-/// The position of the stamp's lowest bit in the first word of a slot.
 const STAMP: u32 = u32::BITS;
 
-/// The bit of a sequence that is set while a thread writes its way.
 const WRITING: u32 = 1;
-/// The bit of a sequence that is set if its way was read after the hand last passed.
+/// Set if the way was read after the hand last passed.
 const READ: u32 = 2;
-/// The remaining bits of a sequence count the writes.
 const STEP: u32 = 4;
 
-/// Tags and sequences of a set, on one cache line.
 #[repr(align(64))]
 struct Set {
     tags: [AtomicU32; WAYS],
     sequences: [AtomicU32; WAYS],
 }
 
-/// A cache of values by node. The values have bounded length, and the number of entries is fixed.
 pub(crate) struct SlotCache {
     sets: Vec<Set>,
-    /// The way of each set at which the search for a victim begins.
     hands: Vec<AtomicU8>,
-    /// The slots, each of `slot_words` words, in the order of sets and ways.
     words: Vec<AtomicU64>,
     slot_words: usize,
     slot_bytes: usize,
     capacity: usize,
 }
 
-/// The number of words in a slot for values of up to `slot_bytes` bytes.
 fn slot_words(slot_bytes: usize) -> usize {
     slot_bytes.div_ceil(WORD).saturating_add(1)
 }
 
-/// Returns up to eight bytes as a word. Missing bytes are zeros.
 fn word_of(bytes: &[u8]) -> u64 {
     let mut word = [0; WORD];
     word[..bytes.len()].copy_from_slice(bytes);
     u64::from_le_bytes(word)
 }
 
-/// Spreads keys, including arithmetic progressions, over all 64 bits.
 fn hash(key: u32) -> u64 {
-    // The golden ratio and another odd constant with no structure. With a single multiplication,
-    // keys whose stride is a Fibonacci number would fall into few sets.
+    // The golden ratio and another odd constant. After a single multiplication, keys whose stride
+    // is a Fibonacci number would fall into few sets.
     let spread = u64::from(key).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (spread ^ (spread >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93)
 }
 
 impl SlotCache {
-    /// Refuses a cache that is too large for memory. [`new`](Self::new) would end the process in
-    /// this case.
+    /// Refuses a cache that is too large for memory. [`new`](Self::new) would end the process.
     pub(crate) fn check_room(capacity_entries: usize, slot_bytes: usize) -> Result<(), Error> {
         let words = capacity_entries.checked_mul(slot_words(slot_bytes));
         let bytes = words.and_then(|words| words.checked_mul(size_of::<u64>()));
@@ -160,20 +136,17 @@ impl SlotCache {
         })
     }
 
-    /// Makes a cache of `capacity_entries` values of up to `slot_bytes` bytes. If there are no
-    /// entries, every look-up is a miss.
+    /// Makes a cache of `capacity_entries` values of up to `slot_bytes` bytes.
     ///
-    /// The operating system gives zeroed slots, and allocates their pages at the first write. (A
-    /// build without optimisation writes all slots here.) So the memory of the cache grows while it
-    /// fills. [`memory_bytes`](Self::memory_bytes) is the final size, which a budget must reserve
-    /// from the start.
+    /// The operating system allocates pages at the first write, so the memory grows up to
+    /// [`memory_bytes`](Self::memory_bytes), which a budget must reserve from the start.
     pub(crate) fn new(capacity_entries: usize, slot_bytes: usize) -> SlotCache {
         let slot_words = slot_words(slot_bytes);
         let sets = (0..capacity_entries.div_ceil(WAYS))
             .map(|set| Set {
                 tags: std::array::from_fn(|_| AtomicU32::new(EMPTY)),
-                // The last set may have fewer ways. The missing ways are marked as being written,
-                // so no thread uses them.
+                // The missing ways of the last set are marked as being written, so no thread uses
+                // them.
                 sequences: std::array::from_fn(|way| {
                     let exists = set * WAYS + way < capacity_entries;
                     AtomicU32::new(if exists { 0 } else { WRITING })
@@ -183,8 +156,7 @@ impl SlotCache {
         SlotCache {
             hands: (0..sets.len()).map(|_| AtomicU8::new(0)).collect(),
             sets,
-            // `vec!` of zeros requests zeroed memory from the allocator, and this collects in place
-            // without a copy.
+            // The allocator gives zeroed memory, and `collect` reuses it without a copy.
             words: vec![0; capacity_entries.saturating_mul(slot_words)]
                 .into_iter()
                 .map(AtomicU64::new)
@@ -195,26 +167,21 @@ impl SlotCache {
         }
     }
 
-    /// The largest number of entries with a [`memory_bytes`](Self::memory_bytes) of at most
-    /// `bytes`. This includes slots, tags, sequences and hands. A caller uses the smaller of this
-    /// number and the number of records in the index.
+    /// The number of entries for which [`memory_bytes`](Self::memory_bytes) is at most `bytes`.
     pub(crate) fn entries_for(bytes: u64, slot_bytes: usize) -> usize {
         let slot = (slot_words(slot_bytes) as u64).saturating_mul(WORD as u64);
         let overhead = (size_of::<Set>() + size_of::<AtomicU8>()) as u64;
         let set = slot.saturating_mul(WAYS as u64).saturating_add(overhead);
         let bytes = bytes.saturating_sub(size_of::<SlotCache>() as u64);
-        // The last set may be incomplete.
         let entries = bytes / set * WAYS as u64 + (bytes % set).saturating_sub(overhead) / slot;
         usize::try_from(entries).unwrap_or(usize::MAX)
     }
 
-    /// The number of entries that the cache can have.
     #[cfg(test)]
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Bytes of the full cache, including all metadata.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let bytes = size_of::<SlotCache>()
             + self.sets.capacity() * size_of::<Set>()
@@ -223,10 +190,8 @@ impl SlotCache {
         bytes as u64
     }
 
-    /// Copies the value of `key` under `stamp` into `out` and returns true. After a miss it returns
-    /// false, and the contents of `out` are arbitrary.
-    ///
-    /// A hit takes no lock. It allocates memory only if `out` has less capacity than the value.
+    /// Copies the value of `key` under `stamp` into `out`, without a lock. After a miss (false),
+    /// `out` has arbitrary bytes.
     #[inline]
     pub(crate) fn get(&self, key: u32, stamp: u32, out: &mut Vec<u8>) -> bool {
         let at = self.set_of(key);
@@ -245,11 +210,8 @@ impl SlotCache {
         false
     }
 
-    /// Offers a value under a stamp. If the cache accepts the value, it replaces the key's value
-    /// under another stamp, or another value in the set of the key.
-    ///
-    /// The call does nothing in three cases: the value is longer than a slot, the cache already has
-    /// it, or another thread is writing the way.
+    /// Offers a value under a stamp. A value that is too long or already present is ignored, and so
+    /// is any value while another thread writes the way.
     pub(crate) fn insert(&self, key: u32, stamp: u32, value: &[u8]) {
         let at = self.set_of(key);
         let Some((set, hand)) = self.sets.get(at).zip(self.hands.get(at)) else {
@@ -266,8 +228,7 @@ impl SlotCache {
             ways => {
                 let way = ways.trailing_zeros() as usize;
                 let first = self.slot(at, way).first();
-                // Another thread may have replaced the value of this way. The cache then has one
-                // copy more or less of the value, which does no harm.
+                // Another thread may have replaced the value of this way, which does no harm.
                 if first.is_some_and(|word| (word.load(Relaxed) >> STAMP) as u32 == stamp) {
                     return;
                 }
@@ -286,14 +247,13 @@ impl SlotCache {
             }
             set.tags[way].store(key, Relaxed);
         }
-        // W4. A new value starts with a cleared CLOCK bit, so that a value that is used once does
-        // not outlast a value that is used again.
+        // W4. The cleared CLOCK bit means that a value must be used again to stay.
         let next = (sequence & !(WRITING | READ)).wrapping_add(STEP);
         set.sequences[way].store(next, Release);
     }
 
-    /// Removes all values of a key that were inserted before this call, whatever their stamps. The
-    /// call waits for a thread that is writing one of these values.
+    /// Removes all values of a key that were inserted before this call, under any stamp. The call
+    /// waits for threads that are writing them.
     pub(crate) fn remove(&self, key: u32) {
         let Some(set) = self.sets.get(self.set_of(key)) else {
             return;
@@ -304,8 +264,8 @@ impl SlotCache {
                     std::thread::yield_now();
                     continue;
                 };
-                // These are W2, W3 and W4 of the tag alone. Another thread may have given the way
-                // to another key, which then loses its value. This does no harm.
+                // W2, W3 and W4 of the tag alone. Another key may have the way by now, and loses
+                // its value.
                 fence(Release);
                 set.tags[way].store(EMPTY, Relaxed);
                 let next = (sequence & !(WRITING | READ)).wrapping_add(STEP);
@@ -314,13 +274,11 @@ impl SlotCache {
         }
     }
 
-    /// The set of a key. The number is out of bounds if there are no sets.
     fn set_of(&self, key: u32) -> usize {
         // The hash as a fraction of 2^64, times the number of sets (Lemire's fast range).
         ((u128::from(hash(key)) * self.sets.len() as u128) >> 64) as usize
     }
 
-    /// The words of a slot. The slice is empty for a way that does not exist.
     fn slot(&self, set: usize, way: usize) -> &[AtomicU64] {
         let from = (set * WAYS + way) * self.slot_words;
         self.words
@@ -328,7 +286,6 @@ impl SlotCache {
             .unwrap_or_default()
     }
 
-    /// Copies the value of a way, unless it belongs to another key or is being written.
     fn copy(
         &self,
         set: &Set,
@@ -339,11 +296,10 @@ impl SlotCache {
     ) -> bool {
         let sequence = &set.sequences[way];
         let before = sequence.load(Acquire);
-        // A way that has never been written has no value, whatever its tag.
         if before & WRITING != 0 || before < STEP {
             return false;
         }
-        // The first check may have read the tag of an earlier value, so the tag is checked again.
+        // The first check may have read the tag of an earlier value.
         let tag = set.tags[way].load(Relaxed);
         let Some((first, rest)) = self.slot(at, way).split_first() else {
             return false;
@@ -365,8 +321,7 @@ impl SlotCache {
             return false;
         }
         if after & READ == 0 {
-            // If another thread has put another value into the way, that value survives one more
-            // round of the hand. This does no harm.
+            // The way may have another value by now. Then that value survives one more round.
             sequence.fetch_or(READ, Relaxed);
         }
         true
@@ -374,7 +329,6 @@ impl SlotCache {
 }
 
 impl Set {
-    /// The ways with the tag `key`, as bits.
     #[inline]
     fn ways_of(&self, key: u32) -> u32 {
         let mut ways = 0;
@@ -384,8 +338,8 @@ impl Set {
         ways
     }
 
-    /// Marks a way as being written (W1), and returns the sequence that it had before. Returns
-    /// `None` if another thread is writing the way.
+    /// Marks a way as being written (W1), and returns its earlier sequence. `None` if a thread
+    /// writes it.
     fn take(&self, way: usize) -> Option<u32> {
         let sequence = self.sequences[way].load(Relaxed);
         if sequence & WRITING != 0 {
@@ -396,13 +350,11 @@ impl Set {
             .ok()
     }
 
-    /// Chooses the way to overwrite by CLOCK, and marks it as being written (W1). Returns the way
-    /// and the sequence that it had before. Returns `None` if other threads are writing the chosen
-    /// way or all ways.
+    /// Chooses a way by CLOCK, and marks it as being written (W1). `None` if other threads write
+    /// it.
     fn take_victim(&self, hand: &AtomicU8) -> Option<(usize, u32)> {
         let from = usize::from(hand.load(Relaxed));
-        // The hand makes two rounds, since the CLOCK bits of all ways may be set in the first
-        // round.
+        // All CLOCK bits may be set in the first round.
         for step in 0..2 * WAYS {
             let way = (from + step) % WAYS;
             let sequence = self.sequences[way].load(Relaxed);
@@ -443,8 +395,6 @@ mod tests {
 
     use super::*;
 
-    /// Makes a value that depends only on its key, in every byte and in its length (0 to
-    /// `longest`).
     fn value_of(key: u32, longest: usize, out: &mut Vec<u8>) {
         let mut state = hash(key) | 1;
         out.clear();
@@ -456,9 +406,7 @@ mod tests {
     }
 
     proptest! {
-        // Like search threads, each step looks a key up, and inserts it after a miss. Each
-        // insertion of a key has another value, so that the test notices a value that should be
-        // gone.
+        // Each insertion of a key has another value, so that the test notices an old value.
         #[test]
         fn returns_what_was_inserted_last(
             capacity in 0usize..70,
@@ -558,7 +506,6 @@ mod tests {
         assert!(cache.get(7, 1, &mut out) && out == b"again");
     }
 
-    // A removed key stays gone, even while other threads read and insert in its set.
     #[test]
     fn nothing_that_was_inserted_before_survives_a_removal() {
         let cache = SlotCache::new(WAYS, 8);
@@ -608,7 +555,6 @@ mod tests {
 
     #[test]
     fn the_tag_of_empty_ways_is_no_key() {
-        // The caches are one set with empty ways, one full set, and one set with missing ways.
         for (capacity, keys) in [(WAYS, 0), (WAYS, WAYS as u32), (WAYS - 1, WAYS as u32 - 1)] {
             let cache = SlotCache::new(capacity, 4);
             let mut out = Vec::new();
@@ -642,7 +588,6 @@ mod tests {
             );
             cache.insert(key, 0, b"cold");
         }
-        // If no thread reads the value, the cache evicts it, but not at the next insert.
         cache.insert(1_000, 0, b"cold");
         assert!(cache.get(0, 0, &mut out));
         for key in 1_001..1_001 + 2 * WAYS as u32 {
@@ -669,15 +614,12 @@ mod tests {
             for i in 0..8_000u32 {
                 loads[cache.set_of(i.wrapping_mul(stride))] += 1;
             }
-            // The mean is 8 keys in a set. A random function puts 27 or more keys into one of 1,000
-            // sets in one of 10,000 cases.
+            // A random function puts 27 or more keys into one of 1,000 sets in one of 10,000 cases.
             let most = loads.iter().max().copied().unwrap_or(0);
             assert!(most <= 26, "{most} keys are in one set at stride {stride}");
         }
     }
 
-    /// The number of hits of the paper's policy, which evicts the least recently used of all
-    /// entries.
     fn hits_of_lru(capacity: usize, keys: &[u32]) -> usize {
         let (mut used, mut order) = (HashMap::new(), BTreeMap::new());
         let mut hits = 0;
@@ -699,7 +641,6 @@ mod tests {
         hits
     }
 
-    /// Draws keys below `keys` with frequencies in proportion to 1 / (rank + 1).
     fn skewed(keys: u32, count: u64) -> Vec<u32> {
         (0..count)
             .map(|i| {
@@ -733,8 +674,6 @@ mod tests {
         }
     }
 
-    // There are few ways and many keys, so each thread often reads values that other threads
-    // replace.
     #[test]
     fn no_thread_sees_a_torn_value() {
         const LONGEST: usize = 160;
@@ -765,9 +704,8 @@ mod tests {
         }
     }
 
-    /// Nanoseconds of a call of `look_up` with a random key, as the best of some runs. Each key
-    /// depends on the result of the previous call, as a hop of a search depends on the previous
-    /// hop.
+    /// Nanoseconds of a call, as the best of some runs. Each key depends on the result of the
+    /// previous call.
     fn time(threads: u32, keys: &[u32], look_up: impl Fn(u32, &mut Vec<u8>) -> u8 + Sync) -> f64 {
         const ROUNDS: u32 = 400_000;
         let run = |_| {

@@ -4,25 +4,14 @@
 //!   CATALOG/photos/MANIFEST …      each subdirectory with a MANIFEST is an index of that name
 //!   CATALOG/texts/MANIFEST …
 //!
-//!   index("photos") ── stat MANIFEST ── open and unchanged ─────────────────────────> Arc<Index>
-//!                                    └─ else: read tables, free memory, read codes ─────^
-//!
 //!   memory    the program and the queries in flight     once
 //!             codebooks                                 once for each content (AiSAQ §4.4)
 //!             codes, tables, cache, navigation graph    for each index that is open or in use
 //!             the same, and the memory of changes       for each index that is open for changes
 //! ```
 //!
-//! - [`budget`]: opens indexes within the budget, for reading and for changes
-//! - [`ledger`]: records the memory in use, and chooses the indexes to close for new ones
-//! - [`names`]: lists the names of the indexes in a directory, and finds names similar to a wrong
-//!   one
-//! - [`federated`]: searches several indexes at once
-//!
-//! Opening an `aisaq` index reads the same amount of data for an index of any size: some kilobytes
-//! if its codebook is in memory. So a catalog opens indexes on request, and closes the least
-//! recently used ones again. `bench/kernels/benches/open.rs` measures the time to open an index.
-//! `examples/catalog.rs` measures the cost of thousands of indexes.
+//! Opening an `aisaq` index reads some kilobytes at any size of the index, if its codebook is in
+//! memory. So a catalog opens indexes on request, and closes the least recently used ones.
 
 mod budget;
 mod federated;
@@ -50,31 +39,26 @@ use crate::plan::{self, Needs, PageFile};
 use crate::progress::{Progress, Silent};
 use crate::{Error, ErrorKind, Index, OpenOptions, stored};
 
-/// The largest number of indexes that a catalog has open. For each open index, the catalog has the
-/// folder and one file open. If vectors or rows of attributes are stored apart from lists, the
-/// catalog has more files open. If the system allows the process few open files, the catalog opens
-/// fewer indexes, so that other parts of the process can open files too.
+/// The largest number of indexes that a catalog has open. Each has at least its folder and one file
+/// open. If the process may open few files, the catalog opens fewer indexes.
 pub const MOST_OPEN: usize = 512;
 
-/// The largest number of attempts to open an index that a build replaces during the call.
 const ATTEMPTS: usize = 3;
 
-/// The default time that a call waits for memory of the catalog.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Options for opening a catalog.
 #[derive(Clone, Debug)]
 pub struct CatalogOptions {
-    /// The memory limit of all indexes together, in bytes. It includes the program and the queries
-    /// in flight. `None` sets no limit.
+    /// The memory limit in bytes of all indexes, the program and the queries in flight. `None` sets
+    /// no limit.
     pub memory: Option<u64>,
-    /// The options with which each index is opened. Its `memory` must be `None`, because the
-    /// catalog has one budget for all indexes. Its `watch_recall` must be `None` too. Each open
-    /// index has a `cache` of its own.
+    /// The options with which each index is opened. Its `memory` and `watch_recall` must be `None`.
+    /// Each open index has a `cache` of its own.
     pub open: OpenOptions,
-    /// The time that a call waits if the indexes in use fill the memory budget; the default is 10
-    /// seconds. A call waits if it opens an index for changes. A call that opens an index for
-    /// searches waits only while other indexes are open for changes.
+    /// The time that a call waits for memory if the indexes in use fill the budget; the default is
+    /// 10 seconds. A call that opens an index for searches waits only while others are open for
+    /// changes.
     pub patience: Duration,
 }
 
@@ -91,27 +75,19 @@ impl Default for CatalogOptions {
 /// Many indexes that share search threads, codebooks and one memory budget. Any number of threads
 /// may use a catalog.
 ///
-/// A catalog opens an index at its first use. The index stays open until another index needs its
-/// memory, or its file descriptors if the process may have few. The catalog first closes the least
-/// recently used index. While a caller has the [`Arc`] that [`index`](Catalog::index) returned, the
-/// catalog cannot close the index, and the memory of the index counts. So drop the `Arc` as soon as
-/// possible. An index that is opened without a catalog spends memory on hot pages. An index of a
-/// catalog does not.
-///
-/// The same threads search all indexes, and all indexes share the memory for queries in flight.
+/// A catalog opens an index at its first use, and closes the least recently used index if memory or
+/// file descriptors are missing. While a caller has the [`Arc`] that [`index`](Catalog::index)
+/// returned, the index stays open and its memory counts. An index of a catalog spends no memory on
+/// hot pages.
 ///
 /// To change an index, call [`LiveIndex::over`](crate::LiveIndex::over) with the index that
-/// [`index`](Catalog::index) returns. Under a budget, the opened index gets as much memory as
-/// changes of an index of its size can use. It gets more memory while more changes wait. If memory
-/// is missing, the call waits for the time [`CatalogOptions::patience`], and then fails. The opened
-/// index has its own threads. Without a budget, the catalog neither limits nor counts the memory of
-/// changes.
+/// [`index`](Catalog::index) returns. The changed index has its own threads, and leases memory of
+/// the budget for its changes. Without a budget, this memory is neither limited nor counted. If
+/// memory is missing, the call waits for the time [`CatalogOptions::patience`], and then fails.
 pub struct Catalog {
     place: IndexPaths,
     budget: Arc<Budget>,
-    /// Signals that a thread has opened an index, or failed to open it.
     settled: Condvar,
-    /// Facts from the manifests of indexes. The indexes may be open or closed.
     spaces: Mutex<HashMap<String, (Stamp, Space)>>,
 }
 
@@ -136,32 +112,29 @@ pub struct IndexFacts {
     pub code_bytes: u32,
     /// The bytes of the index on disk.
     pub bytes: u64,
-    /// The content hash of the codebook. Indexes with equal codebooks share this hash. It is empty
-    /// in an index of a format version below 3.
+    /// The content hash of the codebook, which indexes with equal codebooks share. It is empty
+    /// below format version 3.
     pub codebook: String,
-    /// The number of nodes in the navigation graph. It is 0 if there is no navigation graph.
+    /// The number of nodes in the navigation graph; 0 if there is none.
     pub navigation_nodes: u64,
-    /// The number of clusters of a cluster index. It is 0 for a graph index.
+    /// The number of clusters; 0 for a graph index.
     pub clusters: u64,
     /// The format version of the index.
     pub format_version: u32,
 }
 
-/// The version of an index on disk. It consists of the identity of the manifest file, which each
-/// commit replaces, and of the bytes of the logs.
+/// The version of an index on disk: the identity of its manifest file, and the bytes of its logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
     inode: u64,
     length: u64,
-    /// The bytes of all logs, and the highest number among the logs.
     logged: (u64, u64),
     modified: (i64, i64),
     changed: (i64, i64),
 }
 
 impl Stamp {
-    /// The stamp of the index in a directory. `None` if the directory has no index.
     fn of(index: &Path) -> Result<Option<Self>, Error> {
         let path = index.join(MANIFEST);
         match std::fs::metadata(&path) {
@@ -179,7 +152,6 @@ impl Stamp {
         }
     }
 
-    /// The bytes of the log files in a directory, and the highest number of a log.
     fn logged(index: &Path) -> Result<(u64, u64), Error> {
         let (mut bytes, mut last) = (0, 0);
         let names = match with_descriptors(|| std::fs::read_dir(index)) {
@@ -194,7 +166,7 @@ impl Stamp {
             };
             match entry.metadata() {
                 Ok(facts) => (bytes, last) = (bytes + facts.len(), last.max(number)),
-                // A checkpoint has removed the log after the directory was read.
+                // A checkpoint has removed the log meanwhile.
                 Err(error) if stored::is_absent(&error) => {}
                 Err(error) => return Err(unseen(&entry.path(), error)),
             }
@@ -203,13 +175,12 @@ impl Stamp {
     }
 }
 
-/// The error if the files of an index cannot be examined.
 fn unseen(path: &Path, error: std::io::Error) -> Error {
     TierError::io("open", path.display().to_string(), 0, 0, error).into()
 }
 
-/// The right to open an index. Only one thread has this right at a time. If the thread did not open
-/// the index, the drop of this value frees the memory that was reserved for the index.
+/// The right of one thread to open an index. If the open fails, a drop frees the memory reserved
+/// for it.
 struct Opening<'a> {
     catalog: &'a Catalog,
     name: &'a str,
@@ -235,7 +206,6 @@ impl fmt::Debug for Catalog {
 }
 
 impl Drop for Catalog {
-    /// Closes all open indexes, except the indexes that callers still have.
     fn drop(&mut self) {
         let closed = self.budget.ledger.lock().close_all();
         drop(closed);
@@ -243,17 +213,17 @@ impl Drop for Catalog {
 }
 
 impl Catalog {
-    /// Opens a directory whose subdirectories are indexes. The call opens no index. Indexes that
-    /// are built in the directory later belong to the catalog too.
+    /// Opens a directory whose subdirectories are indexes, but opens no index. Indexes that are
+    /// built there later belong to the catalog too.
     ///
     /// # Errors
-    /// The call fails if there is no such directory, or if the directory is an index itself. It
-    /// also fails if the memory budget is too small for the program and its queries.
+    /// The call fails if there is no such directory, if the directory is an index itself, or if the
+    /// memory budget is too small for the program and its queries.
     pub fn open(directory: impl AsRef<Path>, options: &CatalogOptions) -> Result<Self, Error> {
         Self::at(IndexPaths::directory(directory.as_ref())?, options)
     }
 
-    /// Creates a catalog of indexes at any paths. The name of an index is its path as given here.
+    /// Creates a catalog of indexes at any paths, which are also their names.
     ///
     /// # Errors
     /// The call fails if `paths` is empty, or if the memory budget is too small for the program and
@@ -285,8 +255,7 @@ impl Catalog {
                 "Open the index without a catalog to measure its recall",
             ));
         }
-        // The page size is known only when an index is opened. If the pages of an index are larger
-        // than assumed here, a search has fewer queries in flight.
+        // The page size is known only when an index is opened.
         let page = PageFile {
             page_bytes: BLOCK,
             ..PageFile::default()
@@ -313,8 +282,7 @@ impl Catalog {
         })
     }
 
-    /// The names of the indexes that exist now, sorted. A subdirectory with a MANIFEST is an index.
-    /// The subdirectory of an unfinished build, for example, has no MANIFEST.
+    /// The sorted names of the indexes that exist now: subdirectories with a MANIFEST.
     ///
     /// # Errors
     /// The call fails if the directory is missing or cannot be read.
@@ -345,29 +313,23 @@ impl Catalog {
             .is_ok_and(|path| matches!(Stamp::of(&path), Ok(Some(_))))
     }
 
-    /// The index of this name. If the index is not open, the call opens it, and may close other
-    /// indexes to free memory.
+    /// The index of this name. If the index is closed or has changed on disk, the call opens it,
+    /// and may close other indexes to free memory. Callers that have the old handle keep it.
     ///
-    /// If any process replaced or changed the index on disk, the call opens it again. Callers that
-    /// have the old handle keep this handle. So if an index is changed again and again, the next
-    /// call after each change opens it again.
-    ///
-    /// If the index is open, the call only examines the folder of the index. Otherwise it reads the
-    /// files of the index without a lock. So other threads can search and open other indexes at the
-    /// same time.
+    /// No lock is held while the files of the index are read, so other threads can search and open
+    /// other indexes.
     ///
     /// # Errors
     /// - [`Error::NoSuchIndex`], with similar names, if there is no index of this name.
-    /// - [`Error::Memory`] if the index can never fit into the memory budget, or does not fit
-    ///   beside the indexes that callers have. If some of these indexes are open for changes, the
-    ///   call first waits for memory.
+    /// - [`Error::Memory`] if the index does not fit into the memory budget beside the indexes that
+    ///   callers have. If some of these are open for changes, the call first waits for memory.
     /// - An error of the files of the index.
     pub fn index(&self, name: &str) -> Result<Arc<Index>, Error> {
         self.index_observed(name, &Silent)
     }
 
-    /// Does the same as [`index`](Catalog::index). While the call waits for memory, it checks
-    /// `progress` every few milliseconds for an interruption.
+    /// Does the same as [`index`](Catalog::index). A wait for memory checks `progress` for an
+    /// interruption.
     ///
     /// # Errors
     /// The call fails for the reasons of [`index`](Catalog::index), and with
@@ -387,10 +349,9 @@ impl Catalog {
             self.budget.leave_files();
             match self.budget.assemble(name, &path, progress) {
                 Ok(index) => return Ok(self.settle(opening, index, stamp)),
-                // A build that replaces the index may remove files after this thread has read the
-                // manifest, and before it opens them.
+                // A build may have replaced the index, and removed files of the manifest that was
+                // read.
                 Err(_) if attempt < ATTEMPTS && Stamp::of(&path)? != Some(stamp) => {}
-                // Other parts of the process have used up the file descriptors.
                 Err(error)
                     if error.kind() == ErrorKind::TooManyFiles
                         && attempt < ATTEMPTS
@@ -400,32 +361,27 @@ impl Catalog {
         }
     }
 
-    /// Closes an index, and returns whether it was open. The memory of the index is freed when no
-    /// caller has the index any more.
+    /// Closes an index, and returns whether it was open. Its memory is freed when no caller has it.
     pub fn close(&self, name: &str) -> bool {
         let closed = self.budget.ledger.lock().retire(name);
         closed.is_some()
     }
 
-    /// Whether the latest requested version of the index of this name is open. The call does not
-    /// count as a use.
+    /// Whether the latest requested version of an index is open. The call does not count as a use.
     pub fn is_open(&self, name: &str) -> bool {
         self.budget.ledger.lock().is_open(name)
     }
 
-    /// The number of open indexes. It includes closed indexes that a caller still has, and indexes
-    /// that are open for changes.
+    /// The number of open indexes, including closed ones that a caller still has.
     pub fn open_count(&self) -> usize {
         self.budget.ledger.lock().open_count()
     }
 
-    /// The bytes in use, as the catalog counts them. These are the bytes of the program, of the
-    /// queries in flight and of codebooks, and the largest number of bytes that open indexes may
-    /// use. Indexes that are open for changes are included.
+    /// The bytes of the program, the queries in flight, the codebooks, and the most that open
+    /// indexes may use.
     ///
-    /// The number never exceeds the budget, with one exception: a caller may have both an index and
-    /// the index that replaces it ([`LiveIndex::over`](crate::LiveIndex::over),
-    /// [`Opener`](crate::Opener)).
+    /// The number exceeds the budget only while a caller has both an index and the index that
+    /// replaces it ([`LiveIndex::over`](crate::LiveIndex::over), [`Opener`](crate::Opener)).
     pub fn memory_bytes(&self) -> u64 {
         self.budget.ledger.lock().bytes()
     }
@@ -435,14 +391,13 @@ impl Catalog {
         self.budget.options.memory
     }
 
-    /// The number of codebooks in memory. Each distinct codebook of an open index is in memory
-    /// once. The most recently used codebooks of closed indexes are in memory, too.
+    /// The number of distinct codebooks in memory, of open and of recently closed indexes.
     pub fn codebook_count(&self) -> usize {
         self.budget.ledger.lock().codebook_count()
     }
 
-    /// The backend by which the search threads read pages. If there are no search threads yet, the
-    /// call starts them.
+    /// The backend by which the search threads read pages. If no threads exist, the call starts
+    /// them.
     ///
     /// # Errors
     /// The call fails if a thread cannot be started.
@@ -454,12 +409,12 @@ impl Catalog {
         Ok(worker_pool.backend().clone())
     }
 
-    /// Facts about an index, from the manifest alone. The call is cheap, and the index need not fit
-    /// into the memory budget.
+    /// Facts about an index, from the manifest alone. The index need not fit into the memory
+    /// budget.
     ///
     /// # Errors
-    /// The call fails if there is no index of this name, or if its manifest is damaged or of a
-    /// later format.
+    /// The call fails if there is no such index, or if its manifest is damaged or of a later
+    /// format.
     pub fn facts(&self, name: &str) -> Result<IndexFacts, Error> {
         let path = self.place.path(name)?;
         self.stamp(name, &path)?;
@@ -481,7 +436,6 @@ impl Catalog {
         })
     }
 
-    /// The current stamp of an index. If the index no longer exists, the catalog forgets it.
     fn stamp(&self, name: &str, path: &Path) -> Result<Stamp, Error> {
         if let Some(stamp) = Stamp::of(path)? {
             return Ok(stamp);
@@ -491,13 +445,12 @@ impl Catalog {
         Err(self.place.absent(name, path))
     }
 
-    /// The index, if it is open and unchanged on disk. Otherwise the right to open the index. If
-    /// another thread has this right, the call waits.
+    /// The index, if it is open and unchanged on disk. Otherwise the right to open it, for which
+    /// the call waits.
     fn begin<'a>(&'a self, name: &'a str, stamp: Stamp) -> Begin<'a> {
         let mut ledger = self.budget.ledger.lock();
         if ledger.is_opening(name) {
             self.settled.wait_for(&mut ledger, budget::LOOK);
-            // The other thread may have opened a version that is newer than the stamp.
             return Begin::Look;
         }
         if let Some(index) = ledger.find(name, stamp) {
@@ -506,8 +459,7 @@ impl Catalog {
         let replaced = ledger.retire(name);
         ledger.begin(name);
         drop(ledger);
-        // The files of the replaced index are closed when `replaced` is dropped, so the lock is
-        // released first.
+        // The lock is released first, since the drop of `replaced` closes files.
         drop(replaced);
         Begin::Mine(Opening {
             catalog: self,
@@ -515,7 +467,6 @@ impl Catalog {
         })
     }
 
-    /// Adds a new index to the open ones.
     fn settle(&self, opening: Opening<'_>, index: Index, stamp: Stamp) -> Arc<Index> {
         let index = Arc::new(index);
         self.spaces
@@ -529,13 +480,9 @@ impl Catalog {
     }
 }
 
-/// The result of [`Catalog::begin`].
 enum Begin<'a> {
-    /// The index is open.
     Open(Arc<Index>),
-    /// Another thread has just opened the index, or failed to open it. The caller must call `begin`
-    /// again.
+    /// Another thread has opened the index or failed to. The caller must call `begin` again.
     Look,
-    /// The caller must open the index.
     Mine(Opening<'a>),
 }

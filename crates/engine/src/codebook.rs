@@ -8,13 +8,11 @@
 //! ```
 //!
 //! The header of the file has the dimension and the bytes of a code. If codes have [two
-//! precisions](Codebook::low_codes), the bytes count both codes, and the header has a third number:
-//! 1 for nested codes, 2 for separate codes. A version of StratANN that does not know this number
-//! refuses the file. The centroids of low codes come first, and the centroids of residual or high
-//! codes follow.
+//! precisions](Codebook::low_codes), a third number is 1 for nested codes and 2 for separate codes,
+//! and the bytes count both codes. The centroids of low codes come first.
 //!
-//! Several collections of one vector space may share a codebook. The codebook is trained once, on a
-//! sample of any of these collections ([`Codebook::train`]). The caller gives it to each build
+//! Collections of one vector space may share a codebook. A caller trains it on a sample
+//! ([`Codebook::train`]), and gives it to each build
 //! ([`BuildOptions::codebook`](crate::BuildOptions::codebook)).
 
 pub(crate) mod crowds;
@@ -36,19 +34,16 @@ use crate::data::{VectorSource, check_rows};
 use crate::progress::{Progress, Stage};
 use crate::{Error, bounds, stored};
 
-/// The largest number of rows that a codebook is trained on.
 const TRAINING_ROWS: usize = 100_000;
-/// Rows of more dimensions than `WIDE` are wide. A sample of wide rows has about `TRAINING_NUMBERS`
-/// elements in total, but at least 40 rows for each centroid.
+/// If rows have more dimensions, a sample has about `TRAINING_NUMBERS` elements, but at least 40
+/// rows for each centroid.
 const WIDE: usize = 128;
 const TRAINING_NUMBERS: usize = 4 << 20;
 const TRAINING_ROWS_WIDE: usize = 40 * CENTROIDS;
-/// The largest number of iterations of Lloyd's algorithm. Training on wide rows takes the longest.
-/// For wide rows, the algorithm ends when an iteration reduces the squared error by less than the
-/// share `LEAST_GAIN`.
+/// The largest number of iterations of Lloyd's algorithm. For wide rows, it ends when an iteration
+/// reduces the error by less than the share `LEAST_GAIN`.
 const ITERATIONS: usize = 12;
 const LEAST_GAIN: f64 = 0.005;
-/// The third number of the header for each kind of low codes.
 const ORDERS: [(u32, LowCodes); 2] = [(1, LowCodes::Nested), (2, LowCodes::Separate)];
 
 /// A codebook: 256 centroids for each byte of a code.
@@ -58,12 +53,9 @@ pub struct Codebook {
     hash: String,
 }
 
-/// The quantizer of the centroids.
 #[derive(Clone)]
 enum Quantizer {
-    /// Codes of one precision.
     Plain(Arc<ProductQuantizer>),
-    /// Codes of two precisions.
     Paired(Arc<PairedQuantizer>),
 }
 
@@ -78,7 +70,6 @@ impl fmt::Debug for Codebook {
 }
 
 impl Quantizer {
-    /// The centroids as bytes, in the form in which a file stores them.
     fn centroid_bytes(&self) -> Vec<u8> {
         let bytes = |float: f32| float.to_le_bytes();
         match self {
@@ -99,8 +90,8 @@ pub struct TrainOptions {
     pub threads: usize,
     /// The seed of every random choice.
     pub seed: u64,
-    /// The kind of low codes, if codes have two precisions as in the preset
-    /// [`distvs`](crate::Preset::DISTVS). `code_bytes` then counts the high codes.
+    /// The kind of low codes, if codes have two precisions ([`distvs`](crate::Preset::DISTVS)).
+    /// `code_bytes` then counts the high codes.
     pub low_codes: Option<LowCodes>,
 }
 
@@ -116,12 +107,10 @@ impl Default for TrainOptions {
     }
 }
 
-/// The default number of bytes of a code: a quarter of the number of dimensions.
 pub(crate) fn usual_code_bytes(dim: usize) -> usize {
     dim.div_ceil(4)
 }
 
-/// The largest number of rows that a codebook is trained on, for rows of `dim` dimensions.
 pub(crate) fn training_rows(dim: usize) -> usize {
     match dim {
         0..=WIDE => TRAINING_ROWS,
@@ -131,7 +120,7 @@ pub(crate) fn training_rows(dim: usize) -> usize {
 
 impl Codebook {
     /// Trains a codebook on an evenly spaced sample of up to 100,000 rows. If rows have many
-    /// dimensions, the sample has fewer rows, but at least 10,240.
+    /// dimensions, the sample is smaller, but has at least 10,240 rows.
     ///
     /// # Errors
     /// The call fails if there are no rows, or if the code bytes are not from 1 to the number of
@@ -182,9 +171,8 @@ impl Codebook {
         )
     }
 
-    /// Trains a codebook on rows of floats, for codes of one or two precisions. With two
-    /// precisions, `code_bytes` counts both codes. If some rows are in dense clusters ([`crowds`]),
-    /// the quantisation errors of these rows have a larger weight.
+    /// If codes have two precisions, `code_bytes` counts both. The quantisation errors of rows in
+    /// dense clusters ([`crowds`]) have a larger weight.
     pub(crate) fn of_sample(
         mut floats: Vec<f32>,
         dim: usize,
@@ -216,13 +204,11 @@ impl Codebook {
         Ok(Self { quantizer, hash })
     }
 
-    /// The kind of low codes, if codes are of two precisions
-    /// ([`stratann_vector::PairedQuantizer`]).
+    /// The kind of low codes, if codes have two precisions ([`stratann_vector::PairedQuantizer`]).
     pub fn low_codes(&self) -> Option<LowCodes> {
         self.paired().map(PairedQuantizer::low_codes)
     }
 
-    /// The quantizer for codes of two precisions. `None` if codes have one precision.
     pub(crate) fn paired(&self) -> Option<&PairedQuantizer> {
         match &self.quantizer {
             Quantizer::Plain(_) => None,
@@ -230,8 +216,6 @@ impl Codebook {
         }
     }
 
-    /// Encodes `n` vectors, given as `n * dim` floats, into `n * code_bytes` bytes, on up to
-    /// `threads` threads.
     pub(crate) fn encode(&self, vectors: &[f32], codes: &mut [u8], threads: usize) {
         match &self.quantizer {
             Quantizer::Plain(plain) => plain.encode(vectors, codes, threads),
@@ -239,8 +223,7 @@ impl Codebook {
         }
     }
 
-    /// The squared distance of each vector from the vector that its code represents. The vectors
-    /// are consecutive floats. For codes of two precisions, it is the error of both codes together.
+    /// The squared distance of each vector from the vector that its codes represent.
     pub(crate) fn squared_errors(&self, vectors: &[f32], threads: usize) -> Vec<f64> {
         let (dim, code_bytes) = (self.dim(), self.code_bytes());
         let count = vectors.len() / dim;
@@ -261,9 +244,8 @@ impl Codebook {
         pairs.map(error).collect()
     }
 
-    /// Fills a query's table of partial distances. For nested codes, distances also need a
-    /// correction ([`PairedQuantizer::correction`]). For separate codes, the table is for the high
-    /// codes.
+    /// Fills a query's table of partial distances. Nested codes also need a correction
+    /// ([`PairedQuantizer::correction`]). For separate codes, the table is for the high codes.
     pub(crate) fn table(&self, metric: Metric, query: &[f32], table: &mut DistanceTable) {
         match &self.quantizer {
             Quantizer::Plain(plain) => plain.table(metric, query, table),
@@ -271,8 +253,7 @@ impl Codebook {
         }
     }
 
-    /// Reads a codebook from a file that [`write`](Codebook::write) wrote, or from the file of an
-    /// index.
+    /// Reads a codebook that [`write`](Codebook::write) wrote, or the codebook of an index.
     ///
     /// # Errors
     /// The call fails if the file is missing, damaged, of a later format, or not a codebook.
@@ -298,8 +279,7 @@ impl Codebook {
     /// Writes the codebook to a file atomically.
     ///
     /// # Errors
-    /// The call fails if the directory does not exist or cannot be written to, or if the disk is
-    /// full.
+    /// The call fails if the directory is missing or read-only, or if the disk is full.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
@@ -329,7 +309,6 @@ impl Codebook {
         Ok(())
     }
 
-    /// The codebook of an index.
     pub(crate) fn of_index(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
         let dim = manifest.dimension as usize;
         let least = Self::content_bytes(dim, None);
@@ -343,15 +322,14 @@ impl Codebook {
             FileKind::Codebook,
             None,
             |reader, piece| {
-                // In a format version below 3, the header of a codebook does not have the dimension
-                // and the bytes of a code.
+                // Below format version 3, the header does not have these numbers, and the manifest
+                // has no hash.
                 if !manifest.codebook.is_empty() {
                     low_codes = shape_of(reader, &entry).map(|(_, _, low_codes)| low_codes);
                 }
                 reader.push_with(piece, |bytes| payload.extend_from_slice(bytes))
             },
         )?;
-        // The manifest of a format version below 3 has no hash.
         let hash = match manifest.codebook.as_str() {
             "" => hash_of(&payload),
             hash => hash.to_owned(),
@@ -389,10 +367,6 @@ impl Codebook {
         Ok(Self { quantizer, hash })
     }
 
-    /// Makes a codebook from centroids in the form in which a file stores them.
-    ///
-    /// # Errors
-    /// The call fails if the bytes are not centroids for such vectors and codes.
     pub(crate) fn of_content(
         centroids: &[u8],
         dim: usize,
@@ -403,12 +377,10 @@ impl Codebook {
         Self::assemble(centroids, dim, code_bytes, hash, low_codes)
     }
 
-    /// The number of bytes of a codebook's centroids.
     pub(crate) fn content_bytes(dim: usize, low_codes: Option<LowCodes>) -> usize {
         4 * CENTROIDS * dim * (1 + usize::from(low_codes.is_some()))
     }
 
-    /// The fields of the header of the codebook's file, and the contents of the file.
     pub(crate) fn file(&self) -> (Vec<u8>, Vec<u8>) {
         let fields = FieldsWriter::new()
             .u32(self.dim() as u32)
@@ -430,7 +402,7 @@ impl Codebook {
         }
     }
 
-    /// The bytes of a code. For codes of two precisions, it is the bytes of both codes.
+    /// The bytes of a code, or of both codes if there are two precisions.
     pub fn code_bytes(&self) -> usize {
         match &self.quantizer {
             Quantizer::Plain(plain) => plain.code_bytes(),
@@ -443,15 +415,13 @@ impl Codebook {
         &self.hash
     }
 
-    /// Whether the hash of the content equals [`hash`](Codebook::hash). In a codebook that was read
-    /// from an index, `hash` is the hash in the MANIFEST.
+    /// The [`hash`](Codebook::hash) of a codebook of an index is from the MANIFEST.
     pub(crate) fn is_what_it_says(&self) -> bool {
         let found = blake3::hash(&self.quantizer.centroid_bytes()).to_hex();
         found.as_str() == self.hash
     }
 
-    /// Whether two codebooks share their memory. In a [`Catalog`](crate::Catalog), codebooks with
-    /// equal content share it.
+    /// Whether two codebooks share memory, as equal ones of a [`Catalog`](crate::Catalog) do.
     pub fn shares_memory_with(&self, other: &Codebook) -> bool {
         match (&self.quantizer, &other.quantizer) {
             (Quantizer::Plain(one), Quantizer::Plain(other)) => Arc::ptr_eq(one, other),
@@ -468,13 +438,11 @@ impl Codebook {
         }
     }
 
-    /// The bytes that the centroids of a codebook take in memory.
     pub(crate) fn memory_bytes(dim: usize) -> u64 {
         (4 * CENTROIDS * dim) as u64
     }
 }
 
-/// The parameters of training for vectors of `dim` dimensions.
 pub(crate) fn training(dim: usize, threads: usize, seed: u64) -> Training {
     Training {
         iterations: ITERATIONS,
@@ -488,7 +456,6 @@ pub(crate) fn training(dim: usize, threads: usize, seed: u64) -> Training {
     }
 }
 
-/// Refuses rows with no dimensions, or with too many for an index.
 pub(crate) fn check_dimension(source: &dyn VectorSource) -> Result<(), Error> {
     match source.dim() {
         1..=MAX_DIMENSION => Ok(()),
@@ -499,7 +466,6 @@ pub(crate) fn check_dimension(source: &dyn VectorSource) -> Result<(), Error> {
     }
 }
 
-/// The error of a dimension that no index has.
 pub(crate) fn wrong_dimension(what: impl Into<String>, dim: usize) -> Error {
     let reason = format!("an index has 1 to {MAX_DIMENSION} dimensions");
     Error::call(
@@ -510,7 +476,6 @@ pub(crate) fn wrong_dimension(what: impl Into<String>, dim: usize) -> Error {
     )
 }
 
-/// Refuses codes of no bytes, and codes with more bytes than dimensions.
 pub(crate) fn check_code_bytes(code_bytes: usize, dim: usize) -> Result<(), Error> {
     if code_bytes == 0 || code_bytes > dim {
         let reason = "each byte encodes at least one dimension";
@@ -521,8 +486,6 @@ pub(crate) fn check_code_bytes(code_bytes: usize, dim: usize) -> Result<(), Erro
     Ok(())
 }
 
-/// The dimension and the code bytes in the header of a codebook's file, and the kind of low codes
-/// if codes have two precisions.
 fn shape_of(reader: &StreamReader, file: &str) -> Result<(usize, usize, Option<LowCodes>), Error> {
     let mut fields = reader.fields();
     let dim = fields.u32("dimension")? as usize;
@@ -554,7 +517,6 @@ fn shape_of(reader: &StreamReader, file: &str) -> Result<(usize, usize, Option<L
     Ok((dim, code_bytes, low_codes))
 }
 
-/// The error of a codebook's file with a contradiction.
 fn damaged(file: &str, what: String) -> Error {
     Error::Damaged {
         file: file.to_owned(),
@@ -562,7 +524,6 @@ fn damaged(file: &str, what: String) -> Error {
     }
 }
 
-/// The hash of centroids. `centroids` has the form in which a file stores them.
 fn hash_of(centroids: &[u8]) -> String {
     blake3::hash(centroids).to_hex().to_string()
 }

@@ -15,8 +15,7 @@ use stratann_vector::QuantizerError;
 pub use self::data::DataError;
 pub use self::graph::GraphError;
 
-/// Any failure of the engine. The text names the argument or file, the value that was found, and
-/// the remedy.
+/// Any failure of the engine. The text names the argument or file, its value, and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -35,8 +34,7 @@ pub enum Error {
     /// A filter cannot be parsed, or the columns of the index cannot evaluate it.
     #[error("filter{}: {reason}", position.map(|at| format!(", at character {at}")).unwrap_or_default())]
     Filter {
-        /// The number of the character at which the error is, from 1. `None` if the filter was made
-        /// of objects and not parsed.
+        /// The number of the character with the error, from 1. `None` if the filter was not parsed.
         position: Option<usize>,
         /// The error and the remedy.
         reason: String,
@@ -133,8 +131,7 @@ pub enum Error {
         /// Whether `whole` is a lower bound, since the count ended early.
         more: bool,
     },
-    /// Another process has changed the index since this process opened it for reading. The change
-    /// removed pages that this process needs.
+    /// Another process has changed the index and removed pages that this process needs.
     #[error("{}: another process has changed it since it was opened here. Open it again (in Python index.refresh())", path.display())]
     Outdated {
         /// The directory.
@@ -216,8 +213,7 @@ pub enum Error {
         /// The error that ended the insert.
         source: Box<Error>,
     },
-    /// An earlier insert of the same rows was interrupted. If this call inserted the rows, some
-    /// rows would be in the index twice.
+    /// An interrupted insert had the same rows, so this call would insert some of them twice.
     #[error(
         "{file}: an insert of these rows was cut off; the first {done} of {total} are in the index, with ids {first_id} to {}. Continue it (`--resume`), or forget it and insert all \
          rows (`--no-resume`)",
@@ -226,8 +222,7 @@ pub enum Error {
     CutOff {
         /// The name of the rows, which is the path of their file.
         file: String,
-        /// The number of rows that are in the index, which are the first rows of the file: at least
-        /// 1.
+        /// The number of rows that are in the index, at least 1: the first rows of the file.
         done: usize,
         /// The number of all rows of the file.
         total: usize,
@@ -239,8 +234,7 @@ pub enum Error {
         "{source}; the first {done} of {total} rows are set, and stay so. Set the others, or all of them again"
     )]
     PartlySet {
-        /// The number of rows whose vectors have their new attributes. These are the first rows of
-        /// the call.
+        /// The number of rows with new attributes, which are the first rows of the call.
         done: usize,
         /// The number of rows of the call.
         total: usize,
@@ -316,8 +310,7 @@ pub enum ErrorKind {
     Halted,
     /// A commit may not survive a crash of the machine, since a sync failed.
     Undurable,
-    /// Bytes contradict themselves or other bytes, or have a format version that this program does
-    /// not know.
+    /// Bytes contradict themselves or other bytes, or have an unknown format version.
     Damaged,
     /// A file of vectors has wrong contents.
     Data,
@@ -328,7 +321,6 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// The kind of an error of the operating system.
     fn of_io(error: &std::io::Error) -> Self {
         use std::io::ErrorKind as Kind;
         // ENFILE and EMFILE, with the same numbers on Linux and the BSDs.
@@ -344,7 +336,6 @@ impl ErrorKind {
         }
     }
 
-    /// The kind of an error of a tier.
     fn of_tier(error: &TierError) -> Self {
         match error {
             TierError::NoSpace { .. }
@@ -400,8 +391,7 @@ impl Error {
         }
     }
 
-    /// The kind of the underlying error of the operating system or the tier. `None` if there is no
-    /// such underlying error.
+    /// The kind of the underlying error of the operating system or the tier.
     fn cause(&self) -> Option<ErrorKind> {
         let mut cause = std::error::Error::source(self);
         while let Some(error) = cause {
@@ -416,8 +406,6 @@ impl Error {
         None
     }
 
-    /// The error of an argument, made from the argument's name, its value, the reason and the
-    /// remedy.
     pub(crate) fn call(
         what: impl Into<String>,
         found: impl ToString,
@@ -432,8 +420,7 @@ impl Error {
         }
     }
 
-    /// Returns the same error for an argument that is a part of `whole`. The name `whole` precedes
-    /// the name of the argument.
+    /// The same error for an argument that is a part of `whole`.
     pub(crate) fn within(self, whole: &str) -> Self {
         match self {
             Self::Argument {
@@ -451,7 +438,6 @@ impl Error {
         }
     }
 
-    /// An error of a codec, with its place.
     pub(crate) fn codec(place: impl Into<String>, source: CodecError) -> Self {
         Self::Codec {
             place: place.into(),
@@ -466,7 +452,7 @@ impl Error {
         }
     }
 
-    /// Whether the call was wrong (such as a bad argument). Returns false if a correct call failed.
+    /// Whether the call was wrong (such as a bad argument).
     pub fn is_call_wrong(&self) -> bool {
         match self {
             Self::Argument { .. }
@@ -481,8 +467,8 @@ impl Error {
     }
 }
 
-/// The remedy after an insert that inserted only a part of its rows. `given` has the ids of the
-/// first and the last inserted row, if the index chose the ids.
+/// The remedy after an insert of a part of its rows. `given` has the first and the last id that the
+/// index chose.
 fn others(given: Option<(u64, u64)>, total: usize) -> String {
     match given {
         Some((first, last)) => format!(
@@ -497,7 +483,6 @@ fn others(given: Option<(u64, u64)>, total: usize) -> String {
 impl From<LayoutError> for Error {
     fn from(error: LayoutError) -> Self {
         match error {
-            // The attribute is an argument of the caller, so no file is damaged.
             LayoutError::Attribute {
                 what,
                 found,

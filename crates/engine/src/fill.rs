@@ -1,5 +1,4 @@
-//! Block fill of an inline index: the share of blocks that its nodes use, and the degrees or code
-//! lengths that would use blocks better (AiSAQ §3.1).
+//! Block fill of an inline index: the share of blocks that its nodes use (AiSAQ §3.1).
 
 use std::fmt;
 
@@ -13,9 +12,8 @@ pub struct BlockFill {
     /// The use by the index as it is.
     #[serde(flatten)]
     pub fill: Fill,
-    /// Proposals that use the blocks better: a higher degree in the same blocks, longer codes in
-    /// the same blocks, and the largest degree that saves a block or fits another node into a
-    /// block.
+    /// Proposals that use the blocks better: a higher degree, longer codes, and the largest degree
+    /// that saves a block or fits another node into it.
     pub proposals: Vec<Fill>,
 }
 
@@ -61,7 +59,7 @@ impl BlockFill {
 }
 
 impl Fill {
-    /// The number of blocks that a search reads for each node, if it uses all nodes of a page.
+    /// The blocks that a search reads for each node, if it uses all nodes of a page.
     pub(crate) fn read_per_node(&self) -> f64 {
         self.blocks as f64 / self.nodes_per_page as f64
     }
@@ -78,12 +76,11 @@ impl fmt::Display for Fill {
     }
 }
 
-/// The range of default degrees in the inline layout. On photo-sift-100k, degrees from 24 to 40
-/// need about the same number of reads for a recall. Degrees of 16 and 64 need more reads.
+/// On photo-sift-100k, these degrees need about the same number of reads for a recall. Degrees of
+/// 16 and 64 need more.
 const USUAL_DEGREES: std::ops::RangeInclusive<usize> = 24..=40;
 
-/// The degree with the fewest blocks to read for a node. If several degrees have as few blocks, it
-/// is the largest of these degrees.
+/// The largest degree with the fewest blocks to read for a node.
 pub(crate) fn usual_degree(element: Element, dim: usize, code_bytes: usize) -> usize {
     let read = |degree: usize| {
         BlockFill::of(element, dim, degree, code_bytes)
@@ -91,7 +88,7 @@ pub(crate) fn usual_degree(element: Element, dim: usize, code_bytes: usize) -> u
             .read_per_node()
     };
     let degrees = USUAL_DEGREES.rev();
-    // The order is reversed, so that `min_by` finds the largest of equally good degrees first.
+    // Reversed, so that `min_by` finds the largest of equally good degrees.
     degrees
         .min_by(|&a, &b| read(a).total_cmp(&read(b)))
         .unwrap_or(*USUAL_DEGREES.start())

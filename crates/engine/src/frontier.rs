@@ -1,5 +1,5 @@
-//! The frontier: the candidate list of a traversal. It has the L nearest nodes that the traversal
-//! has seen so far, in order of estimated distance.
+//! The frontier: the candidate list of a traversal, with the L nearest nodes seen so far, in order
+//! of estimated distance.
 //!
 //! ```text
 //!   keys    k0 < k1 < k2 < … < k(L-1) │ < …      key = (distance as ordered bits) << 32 | node
@@ -7,43 +7,33 @@
 //!                          ^ cursor   │ ^ end: what follows is reserve
 //! ```
 //!
-//! Distance and node share one integer key, so the order is total. The order in which nodes arrive
-//! does not change the contents of the list. So best-first search gives the same results under any
-//! order of completions.
+//! Distance and node share one integer key, so the order is total. So the list does not depend on
+//! the order in which nodes arrive, and best-first search gives the same results under any order of
+//! completions.
 //!
 //! **Nodes that may not be results**, such as deleted nodes, are traversed, but do not count among
-//! the L candidates (the dynamic candidate pool of OdinANN §3.4.1). The search may learn only from
-//! a node's record that the node may not be a result. It then *refuses* the candidate, and one more
-//! candidate counts among the L. That candidate must still be in memory. So if there may be such
-//! nodes, the list keeps a reserve of candidates after the L. No other code reads the reserve.
+//! the L candidates (the dynamic candidate pool of OdinANN §3.4.1). The search may learn this only
+//! from a node's record, and then *refuses* the candidate. So the list keeps a reserve of
+//! candidates after the L, from which another candidate counts instead.
 
-/// The state of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// The candidate's node has not been requested.
     Unread,
-    /// A read of the page with the candidate's node is in flight.
     Reading,
-    /// The neighbours of the candidate's node have been scored.
     Expanded,
 }
 
 /// The largest number of candidates for which a new list reserves memory.
 const RESERVED: usize = 1 << 12;
 
-/// The facts about a candidate. Its key is stored apart from them.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     state: State,
-    /// Known facts: a combination of the following flags.
     known: u8,
 }
 
-/// The candidate's node may not be a result.
 const REFUSED: u8 = 1;
-/// The key has the exact distance of the node, not an estimate.
 const EXACT: u8 = 2;
-/// The search has [noted](Frontier::note) the exact distance.
 const NOTED: u8 = 4;
 
 impl Entry {
@@ -52,17 +42,13 @@ impl Entry {
     }
 }
 
-/// The kind of distance in a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyIs {
-    /// An estimate by code.
     Estimated,
-    /// The exact distance of the vector.
     Exact,
 }
 
-/// The greatest distances at which a search reads a candidate. One bound is for estimates, and one
-/// is for exact distances.
+/// The greatest estimated and exact distances at which a search reads a candidate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Bounds {
     pub(crate) estimated: f32,
@@ -70,7 +56,6 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Whether a candidate is within the bounds.
     fn admit(&self, key: u64, entry: Entry) -> bool {
         let bound = if entry.is(EXACT) {
             self.exact
@@ -83,45 +68,39 @@ impl Bounds {
     }
 }
 
-/// A bounded sorted list of candidates, which one query after the other uses. It allocates memory
-/// only if it becomes longer than in all earlier queries.
+/// A bounded sorted list of candidates, for one query after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Frontier {
     keys: Vec<u64>,
     entries: Vec<Entry>,
-    /// L, the number of candidates that count. It does not include refused candidates.
+    /// L, the number of candidates that count, without refused ones.
     size: usize,
-    /// The number of candidates before `end` that are not refused, which is at most `size`.
+    /// The number of candidates before `end` that are not refused. It is at most `size`.
     live: usize,
     /// The start of the reserve. Candidates before it count.
     end: usize,
     /// The largest number of candidates to keep, without refused candidates.
     room: usize,
-    /// The number of refused candidates.
     refused: usize,
-    /// The largest number of candidates to keep, with refused candidates.
     most: usize,
     cursor: usize,
-    /// The first position at which a candidate was inserted after the last call of
-    /// [`take_touched`](Frontier::take_touched).
     touched: usize,
 }
 
-/// Maps a distance to an integer that sorts like it. This also works for negative distances.
+/// Maps a distance to an integer that sorts like the distance, even a negative one.
 fn ordered_bits(distance: f32) -> u32 {
     let bits = distance.to_bits();
     bits ^ (((bits as i32 >> 31) as u32) | 0x8000_0000)
 }
 
-/// The sort key of a candidate: its distance, then its node. NaN sorts like infinity, although its
-/// bits might sort before numbers. An estimate by code can be NaN if infinities meet.
+/// The sort key of a candidate: its distance, then its node. NaN sorts like infinity. An estimate
+/// by code can be NaN if infinities meet.
 pub(crate) fn key(distance: f32, node: u32) -> u64 {
     // `min` of NaN and a number returns the number.
     let distance = distance.min(f32::INFINITY);
     (u64::from(ordered_bits(distance)) << 32) | u64::from(node)
 }
 
-/// The distance of a key.
 pub(crate) fn distance_of(key: u64) -> f32 {
     let bits = (key >> 32) as u32;
     f32::from_bits(if bits & 0x8000_0000 != 0 {
@@ -131,23 +110,20 @@ pub(crate) fn distance_of(key: u64) -> f32 {
     })
 }
 
-/// The node of a key.
 pub(crate) fn node_of(key: u64) -> u32 {
     key as u32
 }
 
 impl Frontier {
-    /// Empties the list and sets the list size L to `size`. If candidates may be refused, the list
-    /// keeps `size` times `shares` candidates that are not refused. `most` is the greatest length
-    /// of the list in this case.
+    /// Sets L to `size`. If candidates may be refused, the list keeps `size * shares` others, and
+    /// at most `most` in all.
     pub(crate) fn clear(&mut self, size: usize, shares: usize, most: usize) {
         self.keys.clear();
         self.entries.clear();
         self.size = size;
         self.room = size.saturating_mul(shares);
         self.most = most.max(self.room);
-        // There may be fewer candidates than the list has room for. So a long list allocates memory
-        // only when candidates need it.
+        // A long list allocates memory only when candidates need it.
         let reserved = self.room.min(RESERVED) + 1;
         self.keys.reserve(reserved);
         self.entries.reserve(reserved);
@@ -156,13 +132,10 @@ impl Frontier {
         self.touched = usize::MAX;
     }
 
-    /// The bytes that the list takes in memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.keys.capacity() * size_of::<u64>() + self.entries.capacity() * size_of::<Entry>()
     }
 
-    /// The bound below which the key of a new candidate must be, so that the candidate counts among
-    /// the L.
     pub(crate) fn bound(&self) -> u64 {
         match self.end.checked_sub(1) {
             Some(last) if self.live == self.size || self.end == self.most => self.keys[last],
@@ -170,13 +143,11 @@ impl Frontier {
         }
     }
 
-    /// Whether the list is full, so that a new candidate must replace another candidate.
     fn is_full(&self) -> bool {
         self.keys.len() - self.refused >= self.room || self.keys.len() >= self.most
     }
 
-    /// The bound below which the key of a new candidate must be, so that the list keeps the
-    /// candidate.
+    /// The bound below which the key of a new candidate must be to enter the list.
     fn last(&self) -> u64 {
         match self.keys.last() {
             Some(&last) if self.is_full() => last,
@@ -184,8 +155,7 @@ impl Frontier {
         }
     }
 
-    /// Adds a candidate unless it is in the list. If the list is full, it drops the worst
-    /// candidate.
+    /// Adds a candidate unless it is in the list. A full list drops its worst candidate.
     #[inline]
     pub(crate) fn insert(&mut self, key: u64) {
         if key < self.last() {
@@ -193,8 +163,8 @@ impl Frontier {
         }
     }
 
-    /// Does the same as [`insert`](Self::insert), but may refuse the candidate. `refused` decides
-    /// this for the candidate's node. It is called only if the list would keep the candidate.
+    /// `refused` decides whether the candidate's node may be a result. It is called only if the
+    /// list would keep the candidate.
     #[inline]
     pub(crate) fn insert_unless(&mut self, key: u64, refused: impl FnOnce(u32) -> bool) {
         if key < self.last() {
@@ -202,8 +172,7 @@ impl Frontier {
         }
     }
 
-    /// Does the same as [`insert_unless`](Self::insert_unless), for a key with an exact distance.
-    /// If `noted` is true, the search has already noted this distance.
+    /// If `noted`, the search has already noted the exact distance of the key.
     pub(crate) fn insert_exact_unless(
         &mut self,
         key: u64,
@@ -226,7 +195,6 @@ impl Frontier {
         self.keys.insert(at, key);
         self.entries.insert(at, Entry { state, known });
         self.refused += usize::from(refused);
-        // An insertion before the end moves the end by one.
         if at < self.end {
             self.end += 1;
             self.live += usize::from(!refused);
@@ -239,7 +207,6 @@ impl Frontier {
         self.touched = self.touched.min(at);
     }
 
-    /// Moves the end to the position after the last candidate that counts.
     fn settle_end(&mut self) {
         while self.live > self.size {
             self.end -= 1;
@@ -267,7 +234,6 @@ impl Frontier {
         self.cursor = self.cursor.min(self.keys.len());
     }
 
-    /// Refuses a candidate, so that another candidate counts instead of it.
     pub(crate) fn refuse(&mut self, key: u64) {
         let Ok(at) = self.keys.binary_search(&key) else {
             return;
@@ -283,35 +249,30 @@ impl Frontier {
         }
     }
 
-    /// Whether the candidate at a position is refused.
     pub(crate) fn is_refused(&self, place: usize) -> bool {
         let entry = self.entries.get(place);
         entry.is_some_and(|entry| entry.is(REFUSED))
     }
 
-    /// The first position at which a candidate was inserted since the last call; `usize::MAX` if no
-    /// candidate was inserted.
+    /// The first position of an insertion since the last call; `usize::MAX` if there was none.
     pub(crate) fn take_touched(&mut self) -> usize {
         std::mem::replace(&mut self.touched, usize::MAX)
     }
 
-    /// Whether the list dropped candidates that would count, because refused candidates filled it.
     pub(crate) fn is_cut_off(&self) -> bool {
         self.live < self.size && self.keys.len() >= self.most
     }
 
-    /// The number of candidates before the end, including refused ones.
     pub(crate) fn len(&self) -> usize {
         self.end
     }
 
-    /// The number of candidates before the end, without refused ones.
     pub(crate) fn live(&self) -> usize {
         self.live
     }
 
     /// The position after the next `count` candidates from `place` on. Refused candidates do not
-    /// count. The position is at most the end of the candidates that count.
+    /// count.
     #[inline]
     pub(crate) fn behind(&self, place: usize, count: usize) -> usize {
         if self.refused == 0 || count == 0 {
@@ -328,12 +289,10 @@ impl Frontier {
         }
     }
 
-    /// The candidate at a position, in order of distance.
     pub(crate) fn get(&self, place: usize) -> Option<u64> {
         self.keys.get(place).copied()
     }
 
-    /// Takes the nearest unread candidate, and marks it as being read.
     pub(crate) fn take_unread(&mut self) -> Option<u64> {
         while self.cursor < self.end {
             self.cursor += 1;
@@ -346,14 +305,12 @@ impl Frontier {
         None
     }
 
-    /// Does the same as [`take_unread`](Self::take_unread), but only up to the nearest `depth`
-    /// candidates that count. It does not take farther candidates. Of the refused candidates in
-    /// this range, it takes only those at the first positions. The number of these positions is at
-    /// least `depth`: it is the number of candidates that count, plus the share `through` of the
-    /// refused candidates in the range. A refused candidate at a later position is passed, and is
-    /// not taken later unless a nearer candidate is inserted.
+    /// Takes the nearest unread candidate among the nearest `depth` that count. Of the refused
+    /// candidates in this range, it takes only those at the first positions. The number of these
+    /// positions is the number of candidates that count, plus the share `through` of the refused
+    /// candidates, and at least `depth`. Other refused candidates are taken later only if a nearer
+    /// candidate is inserted.
     pub(crate) fn take_unread_among(&mut self, depth: usize, through: f64) -> Option<u64> {
-        // The depth counts only candidates that are not refused.
         let until = match depth < self.size {
             true => self.behind(0, depth),
             false => self.end,
@@ -372,11 +329,10 @@ impl Frontier {
         None
     }
 
-    /// Does the same as [`take_unread`](Self::take_unread), but takes only candidates within
-    /// `bounds`. A later call with wider bounds may take the other candidates.
+    /// Takes only candidates within `bounds`. A later call with wider bounds may take the others.
     pub(crate) fn take_unread_within(&mut self, bounds: &Bounds) -> Option<u64> {
         let farthest = bounds.estimated.max(bounds.exact);
-        // The cursor may pass a candidate only if the candidate is read or being read.
+        // The cursor may not pass an unread candidate.
         while self.cursor < self.end && self.entries[self.cursor].state != State::Unread {
             self.cursor += 1;
         }
@@ -393,8 +349,8 @@ impl Frontier {
         None
     }
 
-    /// Notes that the search has used the exact distance of a candidate. Returns the kind of the
-    /// candidate's key, if the candidate is in the list and was not noted before.
+    /// Notes that the search has used the exact distance of a candidate. The result is the kind of
+    /// its key, or `None` if it was noted before.
     pub(crate) fn note(&mut self, key: u64) -> Option<KeyIs> {
         let at = self.position(key)?;
         let entry = &mut self.entries[at];
@@ -408,25 +364,21 @@ impl Frontier {
         })
     }
 
-    /// The unread candidates that count, nearest first.
     pub(crate) fn unread(&self) -> impl Iterator<Item = u64> + '_ {
         (self.cursor..self.end)
             .filter(|&at| self.entries[at].state == State::Unread)
             .map(|at| self.keys[at])
     }
 
-    /// Whether an unread candidate counts among the L.
     pub(crate) fn has_unread(&self) -> bool {
         let rest = self.entries.get(self.cursor..self.end);
         rest.is_some_and(|rest| rest.iter().any(|entry| entry.state == State::Unread))
     }
 
-    /// The position of a candidate. `None` if the candidate has left the list.
     pub(crate) fn position(&self, key: u64) -> Option<usize> {
         self.keys.binary_search(&key).ok()
     }
 
-    /// Marks a candidate as expanded. Returns whether it is still in the list.
     pub(crate) fn expanded(&mut self, key: u64) -> bool {
         match self.position(key) {
             Some(at) => {
@@ -437,7 +389,6 @@ impl Frontier {
         }
     }
 
-    /// Marks a candidate as unread again.
     pub(crate) fn put_back(&mut self, key: u64) {
         if let Some(at) = self.position(key) {
             self.entries[at].state = State::Unread;
@@ -445,12 +396,10 @@ impl Frontier {
         }
     }
 
-    /// The candidates before the end, nearest first.
     pub(crate) fn keys(&self) -> impl Iterator<Item = u64> + '_ {
         self.keys[..self.end].iter().copied()
     }
 
-    /// Whether the nearest `n` candidates have all been expanded.
     pub(crate) fn settled(&self, n: usize) -> bool {
         self.end >= n
             && self.entries[..n]
@@ -471,7 +420,7 @@ mod tests {
             distances in prop::collection::vec(-1e3f32..1e3, 1..200), capacity in 1usize..50, seed in any::<u64>()
         ) {
             let mut keys: Vec<u64> = distances.iter().enumerate().map(|(i, &d)| key(d, i as u32)).collect();
-            // This order is a cheap shuffle. The list must not depend on the order of arrival.
+            // A cheap shuffle: the list must not depend on the order of arrival.
             keys.sort_by_key(|k| (k ^ seed).wrapping_mul(0x9E37_79B9_7F4A_7C15));
             let mut frontier = Frontier::default();
             frontier.clear(capacity, 1, capacity);
@@ -489,8 +438,8 @@ mod tests {
             prop_assert_eq!(&taken, &expected);
         }
 
-        // Candidates are refused at various times. In each case, the final list has the nearest
-        // live candidates and all deleted candidates before the last of them.
+        // The final list has the nearest live candidates, and all deleted ones before the last of
+        // them.
         #[test]
         fn the_deleted_take_no_place(
             distances in prop::collection::vec((-1e3f32..1e3, any::<bool>(), any::<bool>()), 1..200),
@@ -516,8 +465,6 @@ mod tests {
                 }
                 frontier.expanded(key);
             }
-            // The search took all candidates up to the last one that counts, and took no later
-            // candidate.
             let last = live.get(size - 1).copied().unwrap_or(u64::MAX);
             let expected: Vec<u64> = keys.iter().map(|k| k.0).filter(|&k| k <= last).collect();
             prop_assert_eq!(&taken, &expected);
@@ -571,7 +518,6 @@ mod tests {
         };
         assert_eq!(within(0.5, 0.5), None);
         assert_eq!(within(2.0, 5.0), Some(1));
-        // The candidate before this one has an estimate beyond the bound, and stays unread.
         assert_eq!(within(2.0, 5.0), Some(3));
         assert_eq!(within(2.0, 5.0), None);
         assert_eq!(within(3.0, 5.0), Some(2));
@@ -588,7 +534,6 @@ mod tests {
 
     #[test]
     fn of_candidates_that_are_no_answers_only_the_nearest_are_taken() {
-        // Only every fourth candidate is not refused.
         let filled = |count: u32| {
             let mut frontier = Frontier::default();
             frontier.clear(8, 1, 64);
@@ -607,14 +552,10 @@ mod tests {
         assert_eq!(taken(filled(64), 5, 1.0), (0..=16).collect::<Vec<_>>());
         let half = (0..=10).chain([12, 16]).collect::<Vec<_>>();
         assert_eq!(taken(filled(64), 5, 0.5), half);
-        // With a share of 0, the search takes as many first positions as it would without refused
-        // candidates.
         assert_eq!(taken(filled(64), 5, 0.0), [0, 1, 2, 3, 4, 8, 12, 16]);
-        // Only 5 of the 19 candidates count, which is less than the depth of 8. All candidates at
-        // the first 5 + 7 positions are taken.
+        // Only 5 of the 19 candidates count. All candidates at the first 5 + 7 positions are taken.
         let few = (0..=12).chain([16]).collect::<Vec<_>>();
         assert_eq!(taken(filled(19), 8, 0.5), few);
-        // A nearer candidate is taken after it is inserted.
         let mut frontier = filled(64);
         while frontier.take_unread_among(5, 0.5).is_some() {}
         frontier.insert_unless(key(0.5, 99), |_| true);

@@ -82,8 +82,7 @@ use crate::stores::topology::placement::Pin;
 use crate::stores::{ClusterStores, CodeParts, Composition, GraphStores};
 use crate::{Error, ErrorKind, Preset, plan, stored};
 
-/// An index that is open for searches. Any number of threads may share it. Opening and searching an
-/// index never write to it.
+/// An index that is open for searches, by any number of threads; they never write to it.
 pub struct Index {
     path: PathBuf,
     volume: Arc<dyn Volume>,
@@ -92,34 +91,23 @@ pub struct Index {
     options: OpenOptions,
     kind: Kind,
     cache: Option<Arc<SlotCache>>,
-    /// The codebook of a graph index. `None` for a cluster index.
     codebook: Option<Codebook>,
     codes: Codes,
     columns: Columns,
     memory_plan: MemoryPlan,
-    /// The measured recall of searches.
     recall: Recall,
-    /// Whether the codes of the vectors that were inserted since the last build or merge are
-    /// inaccurate.
     drift: Drift,
     shared: Arc<Shared>,
-    /// The ids that were inserted or deleted between the build and the checkpoint.
     carried: CarriedIds,
-    /// The file with the external ids of the build's nodes. It stays open, because a merge by
-    /// another process may remove the file's name. `ids` is the table over this file. The first
-    /// look-up of an id makes the table.
+    /// The open file of the build's external ids. A merge by another process may remove its name.
     ids_file: Option<Arc<dyn VolumeReader>>,
     ids: OnceLock<IdTable>,
-    /// Hashes of the ids of the build's nodes, and of later nodes. If no file has the ids, a
-    /// look-up makes the hashes.
+    /// Hashes of the ids of the build's nodes, and of later nodes. Look-ups use them without an id
+    /// file.
     id_hashes: [IdHashes; 2],
-    /// The changes on top of the checkpoint that were in the log when the index was opened.
     overlay: Option<Overlay>,
-    /// The bytes of the log when the index was opened.
     logged: u64,
-    /// The lease of memory. `None` unless several indexes share a budget.
     lent: Option<Lent>,
-    /// The thread that measures recall in the background.
     measurer: Mutex<Option<Measurer>>,
 }
 
@@ -142,15 +130,13 @@ impl Index {
     /// Opens the index in a directory, for reading.
     ///
     /// # Errors
-    /// The call fails if the directory has no index, or if a file is damaged, truncated or of a
-    /// later format. It also fails if the memory budget is too small for the codes and other data
-    /// that searches require.
+    /// The call fails if the directory has no index, if a file is damaged or of a later format, or
+    /// if the memory budget is too small.
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self, Error> {
         Self::open_observed(path, options, &Silent)
     }
 
-    /// Does the same as [`open`](Index::open). If the index is unpacked, which can take long, the
-    /// call reports the unpacking to `progress`, which may interrupt the call.
+    /// Opens the index like [`open`](Index::open). While it is unpacked, `progress` may interrupt.
     ///
     /// # Errors
     /// The call fails for the reasons of [`open`](Index::open), and with [`Error::Interrupted`].
@@ -163,8 +149,6 @@ impl Index {
         Self::open_from(home, &stored::home(path.as_ref())?, options, progress)
     }
 
-    /// Does the same as [`open`](Index::open), for an index whose index folder is the volume
-    /// `home`. Other processes may change the index during the call.
     pub(crate) fn open_from(
         home: Arc<dyn Volume>,
         path: &Path,
@@ -180,8 +164,8 @@ impl Index {
                 Self::assemble(volume, path, manifest, options, Arc::default(), progress)
             });
             let error = match opened.and_then(Self::with_log) {
-                // If another process committed a checkpoint while the copies were made, the copies
-                // may mix files of two checkpoints.
+                // If another process committed meanwhile, the copies may mix files of two
+                // checkpoints.
                 Ok(index) if options.places.state(&*home, path)? == copied => {
                     if options.memory.is_some() {
                         release_code_pages();
@@ -195,8 +179,6 @@ impl Index {
                 Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
                 Err(error) => error,
             };
-            // A merge may have committed another checkpoint during this attempt, and removed the
-            // files of the checkpoint that this attempt opened.
             let now = home.read(MANIFEST).ok();
             if now.is_none() || now == manifest && !is_of_a_log_that_went(&error) {
                 return Err(error);
@@ -208,18 +190,15 @@ impl Index {
         })
     }
 
-    /// Reads the log, so that searches see the changes in it. Searches do not see later changes
-    /// until the index is opened again.
     pub(crate) fn with_log(mut self) -> Result<Self, Error> {
-        // The length is read before the replay. If a change is logged between these two steps,
-        // searches may see the change, and the index still counts as outdated.
+        // The length is read before the replay. If a change is logged in between, the index is
+        // outdated.
         self.logged = self.log_bytes();
         let overlay = replay(&*self.volume, &self)?.overlay;
         self.overlay = (!overlay.is_empty()).then_some(overlay);
         Ok(self)
     }
 
-    /// Deletes a vector only in memory, so that searches do not return it.
     #[cfg(test)]
     pub(crate) fn with_deleted(mut self, id: u64) -> Result<Self, Error> {
         let overlay = replay(&*self.volume, &self)?.overlay;
@@ -228,7 +207,6 @@ impl Index {
         Ok(self)
     }
 
-    /// Opens the index in a volume.
     #[cfg(test)]
     pub(crate) fn open_in(
         volume: Arc<dyn Volume>,
@@ -239,9 +217,8 @@ impl Index {
         Self::assemble(volume, path, manifest, options, Arc::default(), &Silent)
     }
 
-    /// Does the same as [`open_in`](Index::open_in), but the budget includes memory for inserts. If
-    /// the index shares a budget with others, `lent` is the lease of the index that this index
-    /// replaces. If the lease must wait for memory, `progress` may interrupt the wait.
+    /// Opens the index, with memory for inserts in the budget. If indexes share a budget, `lent` is
+    /// the lease of the replaced index. `progress` may interrupt the wait for memory.
     pub(crate) fn open_for_changes(
         volume: Arc<dyn Volume>,
         path: &Path,
@@ -253,9 +230,7 @@ impl Index {
         Self::open_next(volume, path, manifest, options, (lent, progress))
     }
 
-    /// Does the same as [`open_for_changes`](Index::open_for_changes), for the files of a manifest
-    /// that is not committed yet. The budget in `options` is the first lease. The call also leases
-    /// the further memory that the index needs.
+    /// Opens the files of an uncommitted manifest. The budget in `options` is the first lease.
     pub(crate) fn open_next(
         volume: Arc<dyn Volume>,
         path: &Path,
@@ -264,8 +239,7 @@ impl Index {
         (lent, progress): (Option<&Lent>, &dyn Progress),
     ) -> Result<Self, Error> {
         let measured = manifest.measured.clone();
-        // If pages are rewritten in place, a rewritten page is in memory beside the version of the
-        // page that was loaded.
+        // If pages are rewritten in place, the old and the new version are in memory.
         let composition = stored::layout(&*volume, &manifest)?.composition();
         let doubled = composition.takes_inserts() && !composition.records_move();
         let preset: Preset = manifest.preset.parse()?;
@@ -275,7 +249,6 @@ impl Index {
         let divide = |needs: &Needs| {
             let (mut needs, mut budget) = (*needs, options.memory);
             needs.graph.doubled = doubled;
-            // Inserts change pages, so the graph is not unpacked.
             needs.unpacked = 0;
             if composition.takes_inserts() {
                 needs.rows = plan::WAITING_ROWS;
@@ -303,7 +276,6 @@ impl Index {
         Ok(index)
     }
 
-    /// Opens the files of a manifest. The manifest need not be committed yet.
     pub(crate) fn assemble(
         volume: Arc<dyn Volume>,
         path: &Path,
@@ -313,8 +285,6 @@ impl Index {
         progress: &dyn Progress,
     ) -> Result<Self, Error> {
         let measured = manifest.measured.clone();
-        // An index that is open only for searches needs no memory for inserts, and has more pages
-        // in memory.
         let divide = |needs: &Needs| {
             let inserting = 0;
             plan::divide(
@@ -329,9 +299,7 @@ impl Index {
         Self::assemble_within(volume, path, manifest, options, (shared, progress), divide)
     }
 
-    /// Does the same as [`assemble`](Index::assemble), with a function that divides the memory
-    /// among the parts of the index. The call uses `divide` after it reads the tables and before it
-    /// reads the codes.
+    /// `divide` divides the memory budget, after the tables are read and before the codes are read.
     pub(crate) fn assemble_within(
         volume: Arc<dyn Volume>,
         path: &Path,
@@ -359,8 +327,7 @@ impl Index {
             CacheSize::Bytes(bytes) => SlotCache::entries_for(bytes, slot_bytes),
             CacheSize::Entries(entries) => entries,
         }
-        // The cache has at most one entry for each record of the build. Records that are inserted
-        // later compete for the same entries.
+        // The cache has at most one entry for each record of the build.
         .min(manifest.vectors as usize);
         SlotCache::check_room(entries, slot_bytes)?;
         let cache = (entries > 0).then(|| Arc::new(SlotCache::new(entries, slot_bytes)));
@@ -368,8 +335,7 @@ impl Index {
         let code_bytes = Codes::memory_bytes(&*volume, &manifest, kind.composition())?;
         let navigates = options.memory.is_none() || options.navigation.unwrap_or(preset.navigation);
         let navigation = kind.navigation_entry(&manifest).filter(|_| navigates);
-        // If a place has the whole file in memory, the pages of this file are not loaded a second
-        // time.
+        // If a place has a file in memory, its pages are not loaded a second time.
         let (no_lists, no_vectors) = options.places.all_in_memory();
         let left = |file: PageFile, none: bool| PageFile {
             pages: if none { 0 } else { file.pages },
@@ -416,7 +382,6 @@ impl Index {
             "open the index with a smaller memory budget",
         )?;
         if memory_plan.graph_pages + memory_plan.vector_pages > 0 {
-            // Reads were counted only for pages of the build.
             let (graph, vectors) = kind.files();
             let pages = (graph.pages, vectors.pages);
             let heat = reading::heat(&*volume, &manifest, pages)?;
@@ -438,8 +403,7 @@ impl Index {
             kind.open_navigation(&*volume, entry)?;
         }
         let ids_file = match manifest.file(FileKind::Ids.name()) {
-            // If the file of ids cannot be opened, look-ups read ids from the records. Searches do
-            // not need this file.
+            // Without the file of ids, look-ups read ids from the records.
             Some(entry) => volume.open_reader(&entry.name).ok().map(Arc::from),
             None => None,
         };
@@ -494,44 +458,34 @@ impl Index {
         Ok(index)
     }
 
-    /// The measured recall of searches.
     pub(crate) fn recall(&self) -> &Recall {
         &self.recall
     }
 
-    /// Whether the codes of the vectors that were inserted since the last build or merge are
-    /// inaccurate, as far as the errors of these codes were measured.
     pub(crate) fn drift(&self) -> &Drift {
         &self.drift
     }
 
-    /// The changes that were in the log when the index was opened.
     pub(crate) fn overlay(&self) -> Option<&Overlay> {
         self.overlay.as_ref()
     }
 
-    /// The bytes of the log's records. The number is 0 if the log cannot be read.
     pub(crate) fn log_bytes(&self) -> u64 {
         log_bytes(&*self.volume, self.manifest.log_from.number).unwrap_or(0)
     }
 
-    /// The bytes of storage that are reserved for deletes on a full disk. The number is 0 if the
-    /// reserved bytes cannot be read.
     pub(crate) fn room_bytes(&self) -> u64 {
         kept_room(&*self.volume).unwrap_or(0)
     }
 
-    /// The number of vectors that a search can find: the vectors of the checkpoint and of the log,
-    /// without deleted vectors.
+    /// The number of vectors that a search can find, in the checkpoint and in the log.
     pub fn live(&self) -> usize {
         self.overlay()
             .map_or(self.len(), |overlay| overlay.live(self.nodes()))
     }
 
-    /// Whether the index in its directory is unchanged since this handle opened it. Returns false
-    /// if another process has logged a change, made a checkpoint or merged, or if the directory was
-    /// moved, removed or replaced. Open the index again to see the changes. Until then, this handle
-    /// searches the index as it was when the handle was opened.
+    /// Whether no process has logged a change, made a checkpoint, merged, moved or replaced the
+    /// index since this handle opened it. Open the index again to see changes.
     ///
     /// # Errors
     /// The call fails if the manifest or the logs cannot be read.
@@ -545,7 +499,7 @@ impl Index {
         Ok(now == self.manifest && log_bytes(&*self.volume, number)? == self.logged)
     }
 
-    /// The number of vectors in the checkpoint. Some of them may have been deleted since.
+    /// The number of vectors in the checkpoint, including vectors that were deleted since.
     #[expect(
         clippy::len_without_is_empty,
         reason = "whether a search finds any is asked of `live`"
@@ -554,32 +508,24 @@ impl Index {
         self.nodes().saturating_sub(self.placeholders())
     }
 
-    /// The number of nodes in the checkpoint: its vectors, and a placeholder if the index was built
-    /// without vectors. Nodes are numbered from 0.
+    /// The number of nodes in the checkpoint: its vectors, and a placeholder if one exists.
     pub(crate) fn nodes(&self) -> usize {
         self.kind.nodes() as usize
     }
 
-    /// The number of placeholders: 1 if the checkpoint was built without vectors, otherwise 0.
     pub(crate) fn placeholders(&self) -> usize {
         usize::from(self.manifest.has_placeholder())
     }
 
-    /// The ids that were inserted or deleted between the build and the checkpoint.
     pub(crate) fn carried(&self) -> &CarriedIds {
         &self.carried
     }
 
-    /// Whether the ids of the build's vectors are row numbers, from 0 on.
     pub(crate) fn has_row_numbers(&self) -> bool {
         self.manifest.has_row_numbers()
     }
 
-    /// The table from external ids to the nodes of the build. `None` if the file of ids is missing
-    /// or damaged. In this case look-ups read the ids in the records.
-    ///
-    /// # Errors
-    /// The call fails if the file cannot be read.
+    /// `None` if the file of ids is missing or damaged. Look-ups then read the ids in the records.
     pub(crate) fn id_table(&self) -> Result<Option<&IdTable>, Error> {
         if let Some(table) = self.ids.get() {
             return Ok(Some(table));
@@ -602,13 +548,11 @@ impl Index {
         }
     }
 
-    /// Hashes of the ids of the nodes from `first` on. `first` is 0, or the number of the first
-    /// node after the build.
+    /// Hashes of the ids of the nodes from `first` on: 0, or the first node after the build.
     pub(crate) fn id_hashes(&self, first: u32) -> &IdHashes {
         &self.id_hashes[usize::from(first > 0)]
     }
 
-    /// The bytes of memory of the id hashes that look-ups have made.
     pub(crate) fn id_hash_bytes(&self) -> u64 {
         self.id_hashes.iter().map(IdHashes::memory_bytes).sum()
     }
@@ -628,7 +572,7 @@ impl Index {
         self.manifest.metric
     }
 
-    /// The preset with which the index was built. Searches use the defaults of this preset.
+    /// The preset of the build, which gives the defaults of searches.
     pub fn preset(&self) -> Preset {
         self.preset
     }
@@ -638,8 +582,8 @@ impl Index {
         &self.path
     }
 
-    /// The backend by which the search threads read pages. If there are no search threads yet, the
-    /// call starts them.
+    /// The backend by which the search threads read pages. If no threads exist, the call starts
+    /// them.
     ///
     /// # Errors
     /// The call fails if no thread can be started.
@@ -647,13 +591,11 @@ impl Index {
         Ok(self.worker_pool(1)?.backend().clone())
     }
 
-    /// The number of nodes in the navigation graph. It is 0 if the index was built without one.
+    /// The number of nodes in the navigation graph; 0 if there is none.
     pub fn navigation_nodes(&self) -> usize {
         self.manifest.kind.navigation_nodes() as usize
     }
 
-    /// Replaces the tiers of page files, which `tier` makes from the names of the files in the
-    /// volume. Tests of strategies use this function.
     #[cfg(test)]
     pub(crate) fn replace_tiers(&mut self, tier: &dyn Fn(&str) -> Arc<dyn stratann_tier::Tier>) {
         let stores = match &mut self.kind {
@@ -671,7 +613,6 @@ impl Index {
         }
     }
 
-    /// The thread that measures recall in the background.
     pub(crate) fn measurer(&self) -> &Mutex<Option<Measurer>> {
         &self.measurer
     }
@@ -681,8 +622,8 @@ impl Index {
         &self.options
     }
 
-    /// The device number and the inode number of the directory. Two handles with equal values
-    /// belong to one index, whatever their paths. `None` if the index is in no directory.
+    /// The device number and the inode number of the directory, which are equal for handles of one
+    /// index. `None` if the index is in no directory.
     pub fn folder(&self) -> Option<(u64, u64)> {
         self.volume.identity()
     }
@@ -695,27 +636,20 @@ impl Index {
         &self.manifest
     }
 
-    /// The properties of the index's stores.
     pub(crate) fn composition(&self) -> &'static Composition {
         self.kind.composition()
     }
 
-    /// The kind of the index (graph or clusters), with its stores.
     pub(crate) fn kind(&self) -> &Kind {
         &self.kind
     }
 
-    /// Pins the pages that a query may read after this call. No change overwrites these pages until
-    /// the pin is dropped.
+    /// No change overwrites the pages that a query may read until the pin is dropped.
     pub(crate) fn pin(&self) -> Option<Pin<'_>> {
         self.kind.pin()
     }
 
-    /// The stores of a graph index.
-    ///
-    /// # Panics
-    ///
-    /// The call panics for a cluster index. Callers check the kind first.
+    /// The stores of a graph index; panics for a cluster index.
     pub(crate) fn graph(&self) -> &GraphStores {
         match &self.kind {
             Kind::Graph(graph) => &graph.stores,
@@ -723,9 +657,7 @@ impl Index {
         }
     }
 
-    /// The stores of a graph index from which searches read.
-    ///
-    /// # Panics Panics for a cluster index. Callers check the kind first.
+    /// The stores of a graph index from which searches read; panics for a cluster index.
     pub(crate) fn search_stores(&self) -> &GraphStores {
         match &self.kind {
             Kind::Graph(graph) => graph.search_stores(),
@@ -733,12 +665,10 @@ impl Index {
         }
     }
 
-    /// Whether the graph is unpacked in memory.
     pub(crate) fn is_unpacked(&self) -> bool {
         self.memory_plan.unpacked > 0
     }
 
-    /// The stores of a cluster index. `None` for a graph index.
     pub(crate) fn clusters(&self) -> Option<&ClusterStores> {
         match &self.kind {
             Kind::Graph(_) => None,
@@ -765,16 +695,15 @@ impl Index {
         &self.memory_plan
     }
 
-    /// Reserves memory for queries in flight whose candidate lists have the size `list`. The
-    /// reservation covers as many of the `wanted` queries as the budget can hold now. If other
-    /// searches have reserved all memory, the reservation waits.
+    /// Reserves memory for as many of the `wanted` queries as the budget can hold now. If other
+    /// searches have all memory, the reservation waits.
     pub(crate) fn room(&self, list: usize, candidates: usize, wanted: Wanted) -> Queued {
         let size = (list, self.largest_page(), candidates);
         self.shared.room.queue(&self.memory_plan, size, wanted)
     }
 
-    /// Reserves `bytes` and the memory for reads of nodes, within the memory of queries in flight.
-    /// Returns `None` if the memory of queries in flight is smaller than both together.
+    /// Reserves `bytes` and the memory for reads of nodes. `None` if both never fit into the memory
+    /// of queries.
     pub(crate) fn room_beside_reading(&self, bytes: u64) -> Option<Queued> {
         let reading = self
             .memory_plan
@@ -785,21 +714,16 @@ impl Index {
         fits.then(|| self.shared.room.queue_bytes(&self.memory_plan, both))
     }
 
-    /// The bytes of a read of lists or of a read of vectors, whichever is larger.
     fn largest_page(&self) -> usize {
         let (lists, vectors) = self.kind.files();
         lists.read_bytes().max(vectors.read_bytes())
     }
 
-    /// The number of candidates that a query may keep beyond its candidate list. It is at most
-    /// `wanted`.
     pub(crate) fn candidates(&self, list: usize, wanted: usize) -> usize {
         self.memory_plan
             .candidates(list, self.largest_page(), wanted)
     }
 
-    /// The largest number of queries that the memory budget allows in flight. It is at most
-    /// `wanted`.
     pub(crate) fn most_at_once(&self, list: usize, wanted: usize) -> usize {
         match self.memory_plan.for_queries(list, self.largest_page(), 0) {
             Some((all, each)) => wanted.min((all / each.max(1)) as usize),
@@ -807,11 +731,7 @@ impl Index {
         }
     }
 
-    /// Checks the dimension and the element type of vectors from a caller. In errors, `called`
-    /// names the vectors ("queries" or "vectors").
-    ///
-    /// # Errors
-    /// The call fails if the dimension or the element type differs from that of the index.
+    /// Checks the dimension and the element type of vectors. Errors name the vectors `called`.
     pub(crate) fn check_shape_of(
         &self,
         vectors: &dyn VectorSource,
@@ -841,17 +761,14 @@ impl Index {
         self.options.verify_pages
     }
 
-    /// The codes in memory, by node. The index stores each of these codes as a whole.
     pub(crate) fn codes(&self) -> &GrowingBytes {
         self.codes.whole()
     }
 
-    /// The parts of the codes in memory, if codes have two precisions.
     pub(crate) fn code_parts(&self) -> Option<CodeParts<'_>> {
         self.codes.parts()
     }
 
-    /// The attributes and payloads of the vectors.
     pub(crate) fn columns(&self) -> &Columns {
         &self.columns
     }
@@ -861,17 +778,14 @@ impl Index {
         self.codebook.as_ref()
     }
 
-    /// The codebook of a graph index.
     pub(crate) fn graph_codebook(&self) -> &Codebook {
         self.codebook.as_ref().expect("a graph has codes")
     }
 
-    /// The nodes at which a search may start without a navigation graph.
     pub(crate) fn entries(&self) -> &[u32] {
         &self.codes.entries
     }
 
-    /// The navigation graph, loaded on first use.
     pub(crate) fn navigation(&self) -> Result<&Navigation, Error> {
         match &self.kind {
             Kind::Graph(graph) => graph.navigation(&*self.volume, &self.manifest),
@@ -884,15 +798,12 @@ impl Index {
         }
     }
 
-    /// A pool of at least `threads` search threads.
     pub(crate) fn worker_pool(&self, threads: usize) -> Result<Arc<WorkerPool>, Error> {
         self.shared.worker_pool(threads, self.options.io)
     }
 
-    /// The worker threads for a batch. The batch can use `threads` of them, and its call allows
-    /// `most`. The pool has as many threads as later batches can use, because this batch may be one
-    /// query, and other batches may run at the same time. If the system refuses so many threads,
-    /// the pool has `threads`.
+    /// A pool with up to `most` threads, for later batches too. If the system refuses so many, the
+    /// pool has `threads`.
     pub(crate) fn workers(&self, threads: usize, most: usize) -> Result<Arc<WorkerPool>, Error> {
         let beside = most.min(crate::threads::processors());
         match self.worker_pool(threads.max(beside)) {
@@ -904,8 +815,8 @@ impl Index {
     }
 }
 
-/// Whether the error is that a log has disappeared. When a writer closes the index, it removes its
-/// log if the log has no records. The next writer begins another log under the same name.
+/// A writer that closes the index removes an empty log, and the next writer begins another log
+/// under the same name.
 fn is_of_a_log_that_went(error: &Error) -> bool {
     let Error::Tier(TierError::Missing { place, .. }) = error else {
         return false;
@@ -914,5 +825,4 @@ fn is_of_a_log_that_went(error: &Error) -> bool {
     name.is_some_and(|name| log_number(name).is_some())
 }
 
-/// The largest number of times that an open is repeated after commits by another process.
 const MOST_OPENINGS: usize = 100;

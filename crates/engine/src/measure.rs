@@ -1,5 +1,5 @@
-//! Measures how useful memory is for a collection. A build does this with a sample of the
-//! collection's rows as queries.
+//! Measures how useful memory is for a collection. A build does this, with a sample of the rows as
+//! queries.
 //!
 //! ```text
 //!   sample, first half   from the medoid            -> reads without the navigation graph
@@ -8,9 +8,8 @@
 //!           second half  as the preset says         -> reads that the hottest pages would save
 //! ```
 //!
-//! The planner ([`crate::plan`]) divides a budget by these numbers, and keeps the hottest pages in
-//! memory. A query that is a row of the collection finds this row at once, so real queries read
-//! more. The planner uses only the proportions of these numbers.
+//! The planner ([`crate::plan`]) divides a budget by the proportions of these numbers. Real queries
+//! read more, since a query that is a row finds this row at once.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -23,23 +22,19 @@ use crate::progress::Silent;
 use crate::stores::heat::{Heat, LIST};
 use crate::{Error, SearchOptions, Strategy};
 
-/// The least number of rows of a collection that is measured. A smaller collection fits into
-/// memory.
+/// A smaller collection fits into memory.
 pub(crate) const LEAST_ROWS: usize = 1_000;
 /// The number of rows for each query, and the largest number of queries.
 const ROWS_A_QUERY: usize = 250;
 const MOST_QUERIES: usize = 20_000;
-/// The beam width of the sample's queries.
 const BEAM: usize = 4;
 /// The shares of the hottest pages for which the share of hits is recorded.
 const SHARES: [f64; 9] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0];
 
-/// The number of queries to sample from a collection of `rows` rows.
 pub(crate) fn sample_size(rows: usize) -> usize {
     (rows / ROWS_A_QUERY).clamp(200, MOST_QUERIES).min(rows)
 }
 
-/// Measures an index. The queries are the rows in `sample`, which are rows of the index.
 pub(crate) fn measure(
     index: &Index,
     sample: &[u8],
@@ -55,8 +50,7 @@ pub(crate) fn measure(
             k: 10.min(index.nodes()),
             list: LIST,
             navigation,
-            // Best-first search gives the same numbers under any order of completions, so a build
-            // writes the same bytes each time.
+            // Best-first search gives the same numbers under any order of completions.
             strategy: Some(Strategy::BestFirst),
             beam: Some(BEAM),
             threads,
@@ -99,7 +93,7 @@ fn load(count: &AtomicU32) -> u32 {
     count.load(Ordering::Relaxed)
 }
 
-/// The shares of `reads` that memory would have served, if it had the hottest pages by `ranking`.
+/// The shares of `reads` that memory would have served, with the hottest pages by `ranking`.
 fn curve(ranking: &[AtomicU32], reads: &[AtomicU32]) -> Vec<HotShare> {
     let total: u64 = reads.iter().map(|count| u64::from(load(count))).sum();
     if total == 0 {

@@ -1,14 +1,12 @@
-//! The navigation graph: a small graph in memory over a sample of the nodes. A search uses it to
+//! The navigation graph: a small graph in memory over about 1 % of the nodes. A search uses it to
 //! start near its results instead of at the medoid.
 //!
-//! The navigation graph has about 1 % of the nodes in RAM. It saves the reads by which a search
-//! would approach its results. The sample is *stratified* over the node order. So in locality
-//! order, each neighbourhood has its share of the sample.
+//! The sample is *stratified* over the node order. So in locality order, each neighbourhood has its
+//! share of the sample.
 //!
-//! Vectors of floats are *rounded* to a byte for each element. Seeds need not be exact, and the
-//! saved memory can keep pages of the index. A search rounds the query too, and computes distances
-//! from integers. If rounded vectors distinguish a node's neighbours less well than whole vectors,
-//! the build keeps whole vectors.
+//! Seeds need not be exact. So vectors of floats are *rounded* to a byte for each element, and
+//! queries too. If rounded vectors distinguish a node's neighbours less well, the build keeps whole
+//! vectors.
 
 use stratann_layout::navigation::NavigationFile;
 use stratann_vector::{Element, Kernel, Metric, to_f32};
@@ -16,20 +14,17 @@ use stratann_vector::{Element, Kernel, Metric, to_f32};
 use crate::frontier::{Frontier, distance_of, key, node_of};
 use crate::visited::Visited;
 
-/// The list size of a walk of the navigation graph. The candidates of the walk are the seeds of the
-/// search. PipeANN also uses a list size of 10.
+/// The list size of a walk, which finds the seeds of the search. PipeANN also uses 10.
 const LIST: usize = 10;
-/// The largest absolute value of a rounded element, in steps.
 const STEPS: f32 = 127.0;
 /// The largest number of nodes that are all compared, if a walk found no direction.
 const LOOKED_AT: usize = 1 << 16;
-/// The number of nodes whose distances one step of this comparison computes.
+/// The number of nodes in one step of this comparison.
 const AT_ONCE: usize = 1 << 10;
-/// The largest squared error of distances between rounded vectors, relative to the variance of the
-/// distances to neighbours. On package-text, the relative error is 7e-5.
+/// The largest squared error of rounded distances, relative to the variance of the distances to
+/// neighbours. On package-text, it is 7e-5.
 const TELLING: f64 = 1e-3;
 
-/// The reusable state of a walk.
 #[derive(Default)]
 pub(crate) struct NavigationScratch {
     frontier: Frontier,
@@ -38,38 +33,28 @@ pub(crate) struct NavigationScratch {
     distances: Vec<f32>,
     seeds: Vec<u32>,
     seed_distances: Vec<f32>,
-    /// The query as floats, and the rounded query.
     floats: Vec<f32>,
     rounded: Vec<u8>,
 }
 
-/// The nodes at which a search starts.
 pub(crate) struct Seeds<'a> {
-    /// Nodes of the index, in order of distance.
     pub(crate) nodes: &'a [u32],
-    /// The distances of these nodes from the query.
     pub(crate) distances: &'a [f32],
-    /// Whether the distances are exact. Otherwise they are distances of rounded vectors.
     pub(crate) are_exact: bool,
-    /// The number of distances that were computed to find these nodes.
     pub(crate) distance_computations: u64,
 }
 
-/// A graph over sampled nodes with their vectors, all in memory.
 #[derive(Debug)]
 pub(crate) struct Navigation {
     file: NavigationFile,
     rounding: Option<Rounding>,
 }
 
-/// Rounds queries, for distances to rounded vectors.
 #[derive(Debug)]
 struct Rounding {
     kernel: Kernel,
     metric: Metric,
-    /// The element type in which a caller gives a query.
     element: Element,
-    /// The difference of an element between two neighbouring byte values of a rounded vector.
     step: f32,
 }
 
@@ -83,13 +68,11 @@ impl Rounding {
         }
     }
 
-    /// Rounds a query. Returns the factor by which the distances from the rounded query must be
-    /// multiplied.
+    /// Returns the factor by which distances from the rounded query must be multiplied.
     fn round(&self, query: &[u8], floats: &mut Vec<f32>, rounded: &mut Vec<u8>) -> f32 {
         floats.resize(self.kernel.dim(), 0.0);
         to_f32(self.element, query, floats);
-        // Squares of differences need the same step for query and vectors. Inner products and
-        // angles can use any step.
+        // Squares of differences need the same step for query and vectors.
         let step = match self.metric {
             Metric::L2 => self.step,
             Metric::InnerProduct | Metric::Cosine => step_of(floats).unwrap_or(1.0),
@@ -103,8 +86,7 @@ impl Rounding {
     }
 }
 
-/// The smallest step with which every element fits into a byte. `None` if all elements are 0, or if
-/// an element is not finite.
+/// The smallest step with which every element fits into a byte. `None` if there is none.
 fn step_of(floats: &[f32]) -> Option<f32> {
     let largest = floats.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
     let step = largest / STEPS;
@@ -116,8 +98,8 @@ fn append_rounded(floats: &[f32], step: f32, out: &mut Vec<u8>) {
     out.extend(floats.iter().map(|x| steps(x) as u8));
 }
 
-/// Returns the graph with rounded vectors, if they distinguish a node's neighbours as well as whole
-/// vectors do. Otherwise returns the graph unchanged.
+/// If rounded vectors do not distinguish a node's neighbours as well as whole vectors, the graph
+/// stays unchanged.
 pub(crate) fn rounded(
     file: NavigationFile,
     metric: Metric,
@@ -175,8 +157,7 @@ pub(crate) fn rounded(
 }
 
 impl Navigation {
-    /// Makes a navigation graph of whole vectors. The layout has already checked the ids and the
-    /// links of the file.
+    /// The layout has already checked the ids and the links of the file.
     pub(crate) fn new(file: NavigationFile) -> Self {
         Self {
             file,
@@ -184,7 +165,7 @@ impl Navigation {
         }
     }
 
-    /// Makes a navigation graph from rows of an index as read from disk. The rows may be rounded.
+    /// The rows of the index may be rounded.
     pub(crate) fn of_rows(
         file: NavigationFile,
         metric: Metric,
@@ -197,22 +178,18 @@ impl Navigation {
         Self { file, rounding }
     }
 
-    /// The number of nodes.
     pub(crate) fn nodes(&self) -> usize {
         self.file.nodes.len()
     }
 
-    /// The vectors of the nodes, one after the other.
     pub(crate) fn vectors(&self) -> &[u8] {
         &self.file.vectors
     }
 
-    /// Bytes in memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.file.bytes()
     }
 
-    /// The sampled nodes that are nearest to a query. The query has the element type of the index.
     pub(crate) fn nearest<'s>(
         &self,
         kernel: &Kernel,
@@ -251,8 +228,8 @@ impl Navigation {
         }
     }
 
-    /// Walks towards a query with a candidate list of size `list`. Writes the positions of the
-    /// found nodes in the sample to `scratch`. Returns the number of distances that it computed.
+    /// Walks towards a query, with a candidate list of size `list`. The found positions in the
+    /// sample are in `scratch`. Returns the number of computed distances.
     pub(crate) fn walk(
         &self,
         kernel: &Kernel,
@@ -265,10 +242,8 @@ impl Navigation {
         walk(*entry, links_of, vectors, (kernel, query), list, scratch)
     }
 
-    /// Does the same as [`walk`](Self::walk), and compares all nodes if the walk had no direction.
-    /// A walk had no direction if all nodes that it found are equally far. An example are vectors
-    /// with a single element that is not 0. If the graph has more than 65,536 nodes, they are not
-    /// compared.
+    /// Walks like [`walk`](Self::walk). If all found nodes are equally far, all nodes of a graph of
+    /// up to 65,536 are compared. This happens if each vector has a single element that is not 0.
     pub(crate) fn look(
         &self,
         kernel: &Kernel,
@@ -301,15 +276,12 @@ impl Navigation {
         computations + nodes as u64
     }
 
-    /// The file that has this graph.
     pub(crate) fn file(&self) -> &NavigationFile {
         &self.file
     }
 }
 
-/// Walks a graph in memory from its entry node towards a query. `links_of` returns the neighbours
-/// of a node, and `vectors` has the vectors of all nodes. The results are as for
-/// [`Navigation::walk`].
+/// Walks a graph in memory. `links_of` returns the neighbours of a node.
 pub(crate) fn walk<'g>(
     entry: u32,
     links_of: impl Fn(u32) -> &'g [u32],
@@ -351,7 +323,6 @@ pub(crate) fn walk<'g>(
 }
 
 impl NavigationScratch {
-    /// The results of the last walk: distances and positions in the sample, in order of distance.
     pub(crate) fn found(&self) -> impl Iterator<Item = (f32, u32)> {
         let keys = self.frontier.keys();
         keys.map(|key| (distance_of(key), node_of(key)))
@@ -366,7 +337,6 @@ mod tests {
     const DIM: usize = 48;
     const NODES: usize = 600;
 
-    /// Makes rows around a few centres. The first element of each row is larger by `offset`.
     fn rows(count: usize, seed: u64, offset: f32) -> Vec<f32> {
         let mut random = Random::new(seed);
         let mut unit = || random.below(2_001) as f32 / 1_000.0 - 1.0;
@@ -380,8 +350,7 @@ mod tests {
             .collect()
     }
 
-    /// Makes a graph of rows. Each node has 24 links, to nodes whose numbers are larger by square
-    /// numbers.
+    /// Each node has 24 links, to nodes whose numbers are larger by square numbers.
     fn graph(rows: &[f32]) -> NavigationFile {
         let (mut links, mut offsets) = (Vec::new(), vec![0]);
         for node in 0..NODES as u32 {
@@ -455,8 +424,8 @@ mod tests {
 
     #[test]
     fn where_all_are_equally_far_from_a_query_the_one_that_is_nearer_is_found() {
-        // Each vector has one non-zero element, at a position of its own. Each node links to the 24
-        // nodes after it.
+        // Each vector has one non-zero element, at its own position. Each node links to the next 24
+        // nodes.
         let (mut links, mut offsets) = (Vec::new(), vec![0]);
         let mut vectors = vec![0; NODES * NODES];
         for node in 0..NODES {

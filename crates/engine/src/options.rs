@@ -15,22 +15,21 @@ pub struct BuildOptions {
     /// The metric.
     pub metric: Metric,
     /// R, the largest number of neighbours of a node. `None` means 64. If `search_memory` puts the
-    /// codes into the nodes, `None` means the number of neighbours that fills the blocks of a node.
+    /// codes into the nodes, `None` means the number that fills the blocks of a node.
     pub degree: Option<usize>,
-    /// L, the list size of the build. A build with a larger L is slower and finds better
-    /// neighbours. If R follows from `space` and is more than 64, L is at least twice R.
+    /// L, the list size of the build. A larger L is slower and finds better neighbours. If R
+    /// follows from `space` and is more than 64, L is at least twice R.
     pub build_list: usize,
-    /// An edge is dropped if a detour is shorter by this factor. The factor applies to squared
-    /// distances (as in DiskANN), and is at least 1. With a larger factor, more long edges stay.
+    /// An edge is dropped if a detour is shorter by this factor of squared distances (as in
+    /// DiskANN). The factor is at least 1. With a larger factor, more long edges stay.
     pub alpha: f32,
-    /// The bytes of a vector's PQ code. `None` means the code size of `codebook`. Without a
-    /// codebook, it means a quarter of the number of dimensions.
+    /// The bytes of a vector's PQ code. `None` means the code size of `codebook`, or without a
+    /// codebook a quarter of the dimensions.
     pub code_bytes: Option<usize>,
-    /// The kind of low codes, for a preset with codes of two precisions. `None` means the choice of
-    /// the preset. `code_bytes` is then the size of the high codes.
+    /// The kind of low codes. `None` is the choice of the preset. With low codes, `code_bytes` is
+    /// the size of the high codes.
     pub low_codes: Option<LowCodes>,
-    /// A codebook for the index. Several indexes can share one. With `None`, the build trains a
-    /// codebook on the rows.
+    /// A codebook, which several indexes can share. With `None`, the build trains one on the rows.
     pub codebook: Option<Codebook>,
     /// The order of nodes. `None` means the choice of the preset.
     pub order: Option<Order>,
@@ -40,57 +39,50 @@ pub struct BuildOptions {
     pub compression: Option<Compression>,
     /// C, the uncompressed bytes of a chunk of vectors in the decoupled layout (DecoupleVS §3.3).
     pub chunk_bytes: u64,
-    /// The uncompressed bytes of a segment of vectors. Each segment has a codec that is trained for
-    /// it.
+    /// The uncompressed bytes of a segment of vectors. Each segment has a codec of its own.
     pub segment_bytes: u64,
-    /// The share of nodes in the sample for the navigation graph. With 0, the index has no
-    /// navigation graph.
+    /// The share of nodes in the sample for the navigation graph; 0 for none.
     pub navigation: f64,
     /// The largest amount of memory that the build may use, in bytes. `None` means no limit.
     pub memory: Option<u64>,
-    /// The memory that searches will have, in bytes. `None` means enough memory for all codes. If
-    /// this memory is too small for all codes, a preset that leaves the layout open puts the codes
-    /// into the nodes. Any other preset is refused. If vectors are large, this memory also decides
-    /// whether they are stored whole or in two parts.
+    /// The memory that searches will have, in bytes. `None` is enough for all codes. If the memory
+    /// is too small for all codes, the build puts the codes into the nodes; a preset with another
+    /// layout is refused. The memory also decides whether large vectors are in two parts.
     pub search_memory: Option<u64>,
-    /// The largest number of bytes that the index may take on storage. R is then the largest degree
-    /// from 16 to 96 with which the index is expected to fit, estimated on a sample of the vectors.
-    /// `space` and `degree` exclude each other. Later inserts may exceed this limit.
+    /// The largest number of bytes that the index may take on storage, before later inserts. R is
+    /// then the largest degree from 16 to 96 with which the index is expected to fit. `space` and
+    /// `degree` exclude each other.
     pub space: Option<u64>,
-    /// The approximate number of vectors in each cluster of a cluster index. `None` means 12 if
-    /// each vector is stored in all of its clusters, and 32 if each vector is stored once.
+    /// The approximate number of vectors in each cluster. `None` means 32, or 12 in `replicated`.
     pub cluster_size: Option<usize>,
     /// The largest number of clusters that a vector of a cluster index may be in. `None` means 8.
     pub replicas: Option<usize>,
-    /// A file of recorded queries, for a cluster index in the layout `grouped`. Each vector is
-    /// stored in the group of one of its clusters: the one that these queries probe most often.
-    /// `None` assumes that all clusters are probed equally often. A merge does not use the file.
+    /// A file of recorded queries, for the layout `grouped`. Of the clusters of a vector, the
+    /// vector is stored in the group of the cluster that these queries probe most often. `None`
+    /// assumes equal frequencies. A merge does not use the file.
     pub query_log: Option<PathBuf>,
-    /// Whether the build measures which list size reaches which recall, so that searches can ask
-    /// for a recall. The measurement needs a pass over the rows and some hundred searches. A build
-    /// of fewer than 5,000 rows does not measure.
+    /// Whether the build measures which list size reaches which recall. The measurement needs a
+    /// pass over the rows and some hundred searches. A build of fewer than 5,000 rows does not
+    /// measure.
     pub calibrate: bool,
-    /// The number of OS threads. With one thread, a graph index is the same for each build with the
-    /// same seed. A cluster index is the same with any number of threads.
+    /// The number of OS threads. With one thread, the same rows and seed give the same graph. A
+    /// cluster index is the same with any number.
     pub threads: usize,
     /// The seed of all random choices.
     pub seed: u64,
     /// The external id of each row. `None` means that ids are row numbers.
     pub ids: Option<Vec<u64>>,
-    /// Whether the build may replace an existing index. It replaces the index atomically, when the
-    /// new index is complete.
+    /// Whether the build may replace an existing index, atomically when the new one is complete.
     pub overwrite: bool,
-    /// Whether the build keeps savepoints in the directory of the index. If a build is killed,
-    /// interrupted or fails, the next build of the same rows with the same options resumes from
-    /// these savepoints. A build that succeeds removes them. Savepoints cost one pass to hash the
-    /// rows, and the bytes of the graph for each savepoint.
+    /// Whether a build leaves savepoints if it fails or is killed. The next build of the same rows
+    /// with the same options resumes from them, and removes them when it succeeds. Savepoints cost
+    /// one pass to hash the rows, and the bytes of the graph.
     pub resume: bool,
-    /// The least time between two savepoints of the graph, in seconds of work. It applies with
-    /// `resume`. With 0, the build writes a savepoint whenever possible, at any cost.
+    /// The least seconds of work between two savepoints of the graph. With 0, savepoints are
+    /// written whenever possible.
     pub savepoint_seconds: f64,
-    /// After the commit, the build copies files for searches to these tiers. So the first process
-    /// that opens the index with the same places finds the copies. The copies do not count as
-    /// memory of the build.
+    /// Tiers to which the build copies files for searches after the commit. The copies do not count
+    /// as memory of the build.
     pub places: Places,
 }
 
@@ -130,8 +122,7 @@ impl Default for BuildOptions {
 }
 
 impl BuildOptions {
-    /// Returns the same options, changed for any layout. For a cluster layout, it removes options
-    /// that apply only to graphs, and sets a small number of vectors in a cluster.
+    /// A cluster layout loses the options of graphs, and gets small clusters.
     #[cfg(test)]
     pub(crate) fn in_any_layout(self) -> Self {
         match self
@@ -155,11 +146,9 @@ impl BuildOptions {
         }
     }
 
-    /// The options that determine the index, by the names that users know. Savepoints record these
-    /// options.
+    /// The options that determine the index. Savepoints record them by the names that users know.
     pub(crate) fn named(&self) -> Vec<(&'static str, String)> {
-        // The pattern names every field, so that the compiler reports a new option that is missing
-        // here.
+        // The pattern names every field, so that the compiler reports a missing new option.
         let Self {
             preset,
             metric,
@@ -225,8 +214,7 @@ impl BuildOptions {
                 "query log",
                 said(&query_log.as_ref().map(|path| path.display())),
             ),
-            // With one thread, the rows determine the graph. With several threads they do not, so a
-            // savepoint of a build with two threads may be used with three.
+            // With one thread, the rows determine the graph. With several threads they do not.
             (
                 "threads",
                 if *threads == 1 { "one" } else { "several" }.into(),

@@ -29,27 +29,22 @@ use self::fresh::{FreshGraph, FreshMoment};
 use self::ranges::IdRanges;
 use crate::Error;
 
-/// The changes since an index's checkpoint. Clones share the same changes.
+/// The changes since an index's checkpoint. Clones share the changes.
 #[derive(Clone)]
 pub(crate) struct Overlay {
-    /// The graphs of vectors that no checkpoint has. During a merge there are two graphs.
+    /// The graphs of vectors that no checkpoint has; two graphs during a merge.
     pub(crate) fresh: Vec<Arc<FreshGraph>>,
-    /// The ids on storage that were deleted or replaced.
     pub(crate) deleted: Arc<Tombstones>,
     /// The ids of live vectors that were inserted directly since the build.
     pub(crate) inserted: Arc<RwLock<IdRanges>>,
 }
 
-/// The read timestamp of a search, which is fixed when the search starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment {
-    /// The number of dead records at the read timestamp.
     dead: u32,
-    /// The read timestamp of each graph, in the order of the graphs.
     fresh: [FreshMoment; 2],
 }
 
-/// The changes that a search at one read timestamp sees.
 #[derive(Clone, Copy)]
 pub(crate) struct Seen<'a> {
     pub(crate) overlay: &'a Overlay,
@@ -57,12 +52,10 @@ pub(crate) struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
-    /// The predicate for results from the index on storage.
     pub(crate) fn admission(&self) -> Admission<'a> {
         Admission::but(self.dead())
     }
 
-    /// The dead records of the index on storage.
     pub(crate) fn dead(&self) -> Dead<'a> {
         Dead {
             tombstones: &self.overlay.deleted,
@@ -70,7 +63,6 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// The fresh graphs, each with the read timestamp of the search in this graph.
     pub(crate) fn fresh(&self) -> impl Iterator<Item = (&'a FreshGraph, FreshMoment)> + use<'a> {
         let graphs = self.overlay.fresh.iter();
         graphs.map(|fresh| &**fresh).zip(self.moment.fresh)
@@ -78,7 +70,6 @@ impl<'a> Seen<'a> {
 }
 
 impl Overlay {
-    /// Creates the overlay of an index without changes.
     pub(crate) fn none() -> Self {
         Self {
             fresh: Vec::new(),
@@ -87,7 +78,7 @@ impl Overlay {
         }
     }
 
-    /// Creates the overlay of a checkpoint, if the log has no records after the checkpoint.
+    /// The overlay of a checkpoint without later records in the log.
     pub(crate) fn carried(carried: &CarriedIds) -> Self {
         Self {
             fresh: Vec::new(),
@@ -96,12 +87,11 @@ impl Overlay {
         }
     }
 
-    /// The current read timestamp. While an id is replaced, a search at this timestamp sees the old
-    /// vector, the new vector, or both.
+    /// While an id is replaced, a search at the current timestamp sees the old vector, the new
+    /// vector, or both.
     pub(crate) fn now(&self) -> Moment {
-        // A replacement first adds the new vector to a graph, and then the tombstone of the old
-        // vector. The timestamps are read in the reverse order, so that a search does not miss both
-        // vectors.
+        // A replacement first adds the new vector, and then the tombstone of the old one. The
+        // timestamps are read in reverse order, so a search sees at least one vector.
         let dead = self.deleted.moment();
         let mut fresh = [FreshMoment::default(); 2];
         for (moment, graph) in fresh.iter_mut().zip(&self.fresh) {
@@ -110,93 +100,79 @@ impl Overlay {
         Moment { dead, fresh }
     }
 
-    /// The number of live vectors that are in memory and in the log, but not on storage.
     pub(crate) fn logged(&self) -> u64 {
         self.fresh.iter().map(|graph| graph.len() as u64).sum()
     }
 
-    /// The approximate number of bytes in memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let fresh = self.fresh.iter().map(|graph| graph.memory_bytes() as u64);
         fresh.sum::<u64>() + self.deleted.memory_bytes()
     }
 
-    /// The bytes charged to a memory budget. The charge is at least the bytes in memory, and at
-    /// least the sum of the charges of the vectors at their inserts.
+    /// The bytes charged to a memory budget: the bytes in memory, or the charges at the inserts if
+    /// these are more.
     pub(crate) fn charged_bytes(&self) -> u64 {
         let fresh = self.fresh.iter();
         let charged = fresh.map(|graph| graph.charged_bytes().max(graph.memory_bytes() as u64));
         charged.sum::<u64>() + self.deleted.charged_bytes()
     }
 
-    /// The part of the charged bytes that is charged for rows of attributes.
     pub(crate) fn charged_rows(&self) -> u64 {
         self.fresh.iter().map(|graph| graph.charged_rows()).sum()
     }
 
-    /// Whether there are no changes.
     pub(crate) fn is_empty(&self) -> bool {
         self.deleted.len() == 0 && self.fresh.iter().all(|graph| graph.slots() == 0)
     }
 
-    /// The number of vectors that a search can find, if `stored` nodes are on storage.
     pub(crate) fn live(&self, stored: usize) -> usize {
         (stored + self.logged() as usize).saturating_sub(self.deleted.len())
     }
 }
 
-/// The bytes of a dead id in a hash table that is two thirds full. An entry of the table has
-/// sixteen bytes and a control byte.
+/// An entry of a hash table has sixteen bytes and a control byte. The table is two thirds full.
 const STONE: u64 = 26;
-/// The bytes that a memory budget is charged for a dead id. They include sixteen bytes for the list
-/// that a checkpoint stores, and twenty bytes for an entry in the table of met nodes.
+/// A dead id also takes sixteen bytes in a checkpoint's list, and twenty in the table of met nodes.
 pub(crate) const TOMBSTONE: u64 = STONE + 16 + 20;
 
-/// The number of shards of the set. Each shard has its own lock, since all search threads look up
-/// every ranked vector in the set.
+/// Each shard has a lock, since all search threads look up every ranked vector.
 const SHARDS: usize = 64;
 
-/// If an id is replaced more often than this during a search, the search may miss the vector of the
-/// id that was live at its read timestamp.
+/// If an id is replaced more often during a search, the search may miss the vector that was live at
+/// its timestamp.
 const OVERTAKEN: usize = 16;
 
-/// The tombstone of an id: the records of the id on nodes below the bound are dead.
 #[derive(Clone, Copy, Debug)]
 struct Stone {
     bound: u32,
-    /// The timestamp from which these records are dead. It is the number of dead records, including
-    /// the one that this tombstone added.
+    /// The timestamp from which these records are dead: the number of dead records, including the
+    /// record of this tombstone.
     since: u32,
 }
 
 #[derive(Debug, Default)]
 struct Shard {
     stones: HashMap<u64, Stone>,
-    /// The earlier tombstones of ids that were replaced more than once, the oldest first. The last
-    /// bound alone does not show which records were dead before the last replacement.
+    /// The earlier tombstones of ids that were replaced more than once, for searches with earlier
+    /// timestamps.
     earlier: HashMap<u64, Vec<Stone>>,
 }
 
-/// The ids with dead records, each with a bound. The records of an id on nodes below its bound are
-/// dead. With direct inserts, a later record of the same id may be live. Look-ups in this set are
-/// far more frequent than changes, and the set is usually empty.
+/// The ids with dead records, each with a bound. Records on nodes below the bound are dead.
+/// Look-ups are far more frequent than changes, and the set is usually empty.
 #[derive(Debug)]
 pub(crate) struct Tombstones {
-    /// The number of dead records. This number only grows, so it also serves as the read timestamp.
+    /// The number of dead records. It only grows, so it is also the read timestamp.
     dead: AtomicUsize,
     shards: [RwLock<Shard>; SHARDS],
-    /// The dead nodes that searches have met, each with the timestamp from which the node is dead.
-    /// The shard of a node depends on the last bits of its number. Ids are stored with vectors, so
-    /// a search must read a record to find out that its node is dead. Later searches find the node
-    /// in this table without a read. To enter all deleted nodes at once, the index would need a
-    /// table from ids to nodes, with memory for each vector. The table `met` takes memory for
-    /// deleted vectors only.
+    /// The dead nodes that searches have met, each with the timestamp from which it is dead. Ids
+    /// are stored with vectors, so the first search must read the record. A table from ids to nodes
+    /// would need memory for each vector.
     met: [RwLock<HashMap<u32, u32>>; SHARDS],
-    /// The timestamp up to which all dead nodes with rows are in the table `met`.
+    /// The timestamp up to which all dead nodes with rows are in `met`.
     rows_met: Mutex<Option<u32>>,
 }
 
-/// The records that are dead at one read timestamp.
 #[derive(Clone, Copy)]
 pub(crate) struct Dead<'a> {
     tombstones: &'a Tombstones,
@@ -204,18 +180,16 @@ pub(crate) struct Dead<'a> {
 }
 
 impl Dead<'_> {
-    /// Whether no record is dead at the read timestamp.
     pub(crate) fn is_empty(&self) -> bool {
         self.at == 0 || self.len() == 0
     }
 
-    /// The number of dead records at present, not at the read timestamp.
     pub(crate) fn len(&self) -> usize {
         self.tombstones.len()
     }
 
-    /// Whether the record of an id on a node is dead at the read timestamp. If it is dead, the call
-    /// adds the node to the table of met nodes.
+    /// Whether the record of an id on a node is dead at the read timestamp. If so, the node is
+    /// added to `met`.
     #[inline]
     pub(crate) fn meets(&self, id: u64, node: u32) -> bool {
         if self.is_empty() {
@@ -237,37 +211,28 @@ impl Dead<'_> {
         !self.is_empty() && self.tombstones.since(id, 0, self.at).is_some()
     }
 
-    /// Whether a record of an id died after the read timestamp.
     pub(crate) fn went_since(&self, id: u64) -> bool {
         let shard = self.tombstones.shard(id).read();
         let last = shard.stones.get(&id);
         last.is_some_and(|stone| stone.since > self.at)
     }
 
-    /// The number of dead records at the read timestamp.
     pub(crate) fn at_most(&self) -> u64 {
         u64::from(self.at)
     }
 
-    /// The maximum number of ids that [`meet_rows`](Dead::meet_rows) looks up.
     pub(crate) fn rows_to_meet(&self) -> u64 {
         let met = self.tombstones.rows_met.lock().unwrap_or_default();
         u64::from(self.at.saturating_sub(met))
     }
 
-    /// Adds all dead nodes that have rows to the table of met nodes. `look` receives the ids with
-    /// records that died since the last call, in ascending order, and a function. `look` must call
-    /// this function with each node of these ids that has a row. It may also call the function with
-    /// other nodes.
-    ///
-    /// # Errors
-    /// The errors of `look`.
+    /// Adds all dead nodes that have rows to `met`. `look` receives the ids with records that died
+    /// since the last call, in ascending order. It must call its function with each node of these
+    /// ids that has a row, and may call it with other nodes.
     pub(crate) fn meet_rows(
         &self,
         look: impl FnOnce(&[u64], &mut dyn FnMut(u64, u32)) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        // Concurrent callers wait for this lock. When a waiting caller gets the lock, usually all
-        // nodes are already in the table.
         let mut met = self.tombstones.rows_met.lock();
         let is_new = |since: u32| since <= self.at && met.is_none_or(|met| since > met);
         let mut ids = Vec::new();
@@ -287,7 +252,6 @@ impl Dead<'_> {
         Ok(())
     }
 
-    /// The met nodes that are dead at the read timestamp.
     pub(crate) fn met(&self) -> RoaringBitmap {
         let mut nodes = RoaringBitmap::new();
         for shard in &self.tombstones.met {
@@ -298,8 +262,7 @@ impl Dead<'_> {
         nodes
     }
 
-    /// Whether a node is in the table of met nodes and is dead at the read timestamp. A dead node
-    /// never becomes live again.
+    /// Whether a node is in `met` and dead at the read timestamp.
     #[inline]
     pub(crate) fn knows(&self, node: u32) -> bool {
         !self.is_empty()
@@ -310,7 +273,7 @@ impl Dead<'_> {
     }
 }
 
-/// A bound above the number of every node. With this bound, all records of an id are dead.
+/// With this bound, all records of an id are dead.
 pub(crate) const ALL_NODES: u32 = u32::MAX;
 
 impl Default for Tombstones {
@@ -326,36 +289,31 @@ impl Default for Tombstones {
 
 impl Tombstones {
     fn shard(&self, id: u64) -> &RwLock<Shard> {
-        // Ids are usually row numbers. The multiplication distributes consecutive ids over the
-        // shards.
+        // The multiplication distributes consecutive ids over the shards.
         &self.shards[(id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58) as usize % SHARDS]
     }
 
-    /// Marks all records of an id as dead. Returns `false` if the set already has the id with this
-    /// bound.
     pub(crate) fn insert(&self, id: u64) -> bool {
         self.insert_below(id, ALL_NODES)
     }
 
-    /// Marks the records of an id on nodes below `bound` as dead. Returns `false` if the set
-    /// already has the id with this bound or a higher bound.
+    /// Marks the records of an id on nodes below `bound` as dead. Returns `false` if the id already
+    /// has this bound or a higher bound.
     pub(crate) fn insert_below(&self, id: u64, bound: u32) -> bool {
         let mut shard = self.shard(id).write();
         let before = shard.stones.get(&id).copied();
         if before.is_some_and(|before| before.bound >= bound) {
             return false;
         }
-        // The count changes before the lock is released. So each search that starts after a delete
-        // has returned sees the delete.
+        // The count changes before the unlock, so that a search after a delete sees the delete.
         let dead = self.dead.fetch_add(1, Ordering::Release) + 1;
         let since = u32::try_from(dead).unwrap_or(u32::MAX);
         shard.stones.insert(id, Stone { bound, since });
         if let Some(before) = before {
             let earlier = shard.earlier.entry(id).or_default();
             if earlier.len() == OVERTAKEN {
-                // The oldest tombstone is removed, and the second oldest gets its timestamp. So a
-                // search with an earlier timestamp may miss a vector that was live at this
-                // timestamp. But it never finds a vector that was dead at this timestamp.
+                // The second oldest tombstone gets the timestamp of the oldest. So an earlier
+                // search may miss a vector that was live, but never finds a vector that was dead.
                 let oldest = earlier.remove(0);
                 earlier[0].since = oldest.since;
             }
@@ -364,16 +322,13 @@ impl Tombstones {
         true
     }
 
-    /// Marks the record on a node as dead at all timestamps, because its insert was given up. The
-    /// id may have a live record on another node.
+    /// The record's insert was given up. The id may have a live record on another node.
     pub(crate) fn mark_dead(&self, node: u32) {
         self.dead.fetch_add(1, Ordering::Release);
         let since = 0;
         self.met[node as usize % SHARDS].write().insert(node, since);
     }
 
-    /// Restores the set from the entries that [`all`](Tombstones::all) returned, and the number of
-    /// dead records.
     pub(crate) fn restore(all: &[(u64, u32)], dead: usize) -> Self {
         let tombstones = Self::default();
         for &(id, bound) in all {
@@ -384,7 +339,6 @@ impl Tombstones {
         tombstones
     }
 
-    /// The current read timestamp.
     fn moment(&self) -> u32 {
         u32::try_from(self.len()).unwrap_or(u32::MAX)
     }
@@ -397,14 +351,11 @@ impl Tombstones {
         }
     }
 
-    /// Whether the record of an id on a node is dead at present.
     #[inline]
     pub(crate) fn contains(&self, id: u64, node: u32) -> bool {
         self.len() > 0 && self.since(id, node, u32::MAX).is_some()
     }
 
-    /// The timestamp from which the record of an id on a node is dead. `None` if the record is live
-    /// at the timestamp `at`.
     fn since(&self, id: u64, node: u32, at: u32) -> Option<u32> {
         let shard = self.shard(id).read();
         let last = shard.stones.get(&id)?;
@@ -421,18 +372,16 @@ impl Tombstones {
             .min()
     }
 
-    /// Whether the record of an id in the checkpoint's build is dead at present.
     pub(crate) fn contains_built(&self, id: u64) -> bool {
         self.contains(id, 0)
     }
 
-    /// The number of dead records.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// All ids, each with its bound: the records of the id on nodes below the bound are dead.
+    /// All ids, each with the bound below which its records are dead.
     pub(crate) fn all(&self) -> HashMap<u64, u32> {
         let shards = self.shards.iter();
         shards
@@ -447,17 +396,14 @@ impl Tombstones {
             .collect()
     }
 
-    /// The approximate number of bytes of the set.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        // Ten bytes for each met node, and 50 bytes for the list of each id that was replaced more
-        // than once.
+        // Ten bytes for each met node, and 50 bytes for each id that was replaced more than once.
         let met: usize = self.met.iter().map(|shard| shard.read().capacity()).sum();
         let shards = self.shards.iter();
         let lists: usize = shards.map(|shard| shard.read().earlier.capacity()).sum();
         self.len() as u64 * STONE + met as u64 * 10 + lists as u64 * 50
     }
 
-    /// The bytes charged to a memory budget. They are at least the bytes of the set.
     fn charged_bytes(&self) -> u64 {
         self.memory_bytes().max(self.len() as u64 * TOMBSTONE)
     }
@@ -485,7 +431,6 @@ mod tests {
         set.insert_below(7, 4);
         assert!(!now().knows(3) && !now().meets(7, 4) && now().meets(7, 3));
         assert!(now().knows(3) && !now().knows(4) && !now().knows(0));
-        // The insert of this record was given up.
         set.mark_dead(9);
         assert!(now().knows(9) && !now().knows(8) && set.len() == 2);
     }
@@ -503,8 +448,7 @@ mod tests {
         }
         let before = set.moment();
         assert!(at(1).meets(5, 3) && !at(1).meets(7, 3) && at(2).meets(7, 3));
-        // For a search with an earlier timestamp, a node that died later is live, even if a later
-        // search has met it.
+        // For an earlier timestamp, a node that died later is live, even if a search has met it.
         assert!(at(2).knows(3) && at(1).knows(3) && !at(0).knows(3));
         for bound in 11..20 {
             set.insert_below(7, bound);
@@ -512,8 +456,7 @@ mod tests {
         assert!(at(before).meets(7, 9) && !at(before).meets(7, 10));
         assert!(at(before + 1).meets(7, 10) && !at(before + 1).meets(7, 11));
         assert!(!at(before).knows(10) && at(before + 1).knows(10));
-        // After more than `OVERTAKEN` replacements, a search no longer finds the vector that was
-        // live at its timestamp.
+        // After more than `OVERTAKEN` replacements, a search may miss the vector of its timestamp.
         for bound in 20..200 {
             set.insert_below(7, bound);
         }

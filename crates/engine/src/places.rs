@@ -21,26 +21,24 @@
 //! | `ssd-model`, `rdma-model`, `cxl-model`, `nvm-model` | memory with the delay of the device |
 //!
 //! **The index folder stays whole.** A place has only copies, and every change is written to the
-//! index folder first. So an index can be moved, copied or opened without its places. The loss of a
-//! place does no harm, for instance when a machine restarts and loses /dev/shm. To store files
-//! elsewhere without a second copy, put a symbolic link into the index folder.
+//! index folder first. So an index can be moved, copied or opened without its places, and the loss
+//! of a place does no harm. A symbolic link in the index folder stores files elsewhere without a
+//! second copy.
 //!
 //! **A copy belongs to one checkpoint of one index.** The name of its folder has hashes of the path
 //! of the index and of the MANIFEST, in which each checkpoint has a random number
-//! (`tier/src/copies/folder.rs`). So a search never reads the copies of another checkpoint or
-//! index. Copies of earlier checkpoints are removed when no process uses them.
+//! (`tier/src/copies/folder.rs`). Copies of earlier checkpoints are removed when no process uses
+//! them.
 //!
-//! If an index folder is copied to another machine, the random number stays the same. So machines
-//! with the same checkpoint of an index share its copies on a memory server. An existing copy is
-//! compared with the original by its hash (`tier/src/remote/volume.rs`). A new copy is compared
-//! with the original byte by byte. Pages have checksums, which every read verifies. If an index is
-//! opened for changes, it has copies of its own. A change is written to the originals first, and
-//! then to these copies.
+//! An index folder that is copied to another machine has the same random number, so both machines
+//! share copies on a memory server. An existing copy is compared with the original by its hash
+//! (`tier/src/remote/volume.rs`), and a new copy byte by byte. An index that is opened for changes
+//! has its own copies, which are written after the originals.
 //!
 //! **Roles.** Searches read pages with lists (`topology`) and pages with vectors only (`vectors`)
-//! from storage. A place for codes, ids or the log is refused: searches do not read codes and ids
-//! from storage, and the log belongs to the manifest. If vectors are stored beside lists, a place
-//! for vectors is refused, too.
+//! from storage. A place for another role is refused: searches do not read codes and ids from
+//! storage, and the log belongs to the manifest. If vectors are beside lists, a place for `vectors`
+//! is refused too.
 
 mod listed;
 mod names;
@@ -64,8 +62,8 @@ use names::{Identity, owner};
 use crate::{Error, Layout, stored};
 
 /// The tier from which searches read each role of an index, in text as
-/// `topology=mapped:/dev/shm/x,vectors=dram`. `docs/tiers.md` lists all tiers. By default there are
-/// no places: searches read everything from the index folder.
+/// `topology=mapped:/dev/shm/x,vectors=dram` (`docs/tiers.md`). By default, searches read
+/// everything from the index folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places(Vec<Place>);
 
@@ -75,14 +73,12 @@ struct Place {
     tier: PlaceTier,
 }
 
-/// A role that searches read from storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Placed {
     Topology,
     Vectors,
 }
 
-/// A tier, as its name in a place describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PlaceTier {
     Home,
@@ -92,30 +88,23 @@ enum PlaceTier {
     Remote(Remote),
 }
 
-/// A memory server of files that has the copies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Remote {
     /// The address: `host:port`, `shm:/path` of a server's socket for rings, or `ucx:host:port`.
     address: String,
-    /// The name of the index on the server.
     name: String,
     tls: bool,
 }
 
-/// The reason for opening an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// The caller only searches the index.
     Search,
-    /// The caller may change the index through the same volume.
     Change,
 }
 
-/// The suffix of the name of a modelled device.
 const MODEL: &str = "-model";
 const TIERS: &str = "ssd, ssd:/folder, mapped:/folder, dram, remote:host:port/name, remote-tls:host:port/name, remote:shm:/path/name, remote:ucx:host:port/name, ssd-model, rdma-model, cxl-model or nvm-model";
-/// The largest number of bytes in the name of an index on a server. The name of a file on the
-/// server consists of this name, a hash and the name of the file.
+/// A file on the server has this name, a hash and the name of the file.
 const MOST_NAME: usize = 64;
 
 impl Placed {
@@ -135,7 +124,6 @@ impl Placed {
         }
     }
 
-    /// Whether an index with this layout has files of this role.
     fn is_of(self, layout: Layout) -> bool {
         match (layout.has_clusters(), self) {
             (false, Self::Topology) | (true, Self::Vectors) => true,
@@ -154,7 +142,6 @@ impl Placed {
         }
     }
 
-    /// Whether searches read files of this kind for this role.
     fn reads(self, kind: FileKind) -> bool {
         let is_read = kind.has_pages() || matches!(kind.form(), Form::Clusters(_));
         kind.role() == self.role() && is_read
@@ -252,7 +239,6 @@ impl fmt::Display for PlaceTier {
 }
 
 impl Remote {
-    /// Parses `host:port/name`.
     fn new(text: &str, tls: bool) -> Result<Remote, String> {
         if let Some(meant) = Server::meant(text) {
             return Err(format!(
@@ -309,8 +295,8 @@ impl Remote {
         })
     }
 
-    /// A client of the server, with the secret and the certificates of the environment. If no
-    /// secret is set, the client may use this user's own secret for a server on this machine.
+    /// A client with the secret and the certificates of the environment. If no secret is set, a
+    /// server on this machine may get this user's own secret.
     fn client(&self) -> Result<Client, Error> {
         let host = self.address.rsplit_once(':').map_or("", |(host, _)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -322,13 +308,11 @@ impl Remote {
 }
 
 impl PlaceTier {
-    /// Whether the copies are made in this process's memory when an index is opened.
     fn takes_memory(&self) -> bool {
         matches!(self, PlaceTier::Memory | PlaceTier::Modelled(_))
     }
 
-    /// Whether the copies count towards a memory budget. Mapped copies count, because the system
-    /// counts their pages as memory of the process.
+    /// Mapped copies count, since the system counts their pages as memory of the process.
     fn counts_as_memory(&self) -> bool {
         self.takes_memory() || matches!(self, PlaceTier::Folder(_, ReadBy::Mapping))
     }
@@ -340,7 +324,7 @@ impl Places {
         self.0.is_empty()
     }
 
-    /// Adds a place. The arguments are the names of the role and the tier.
+    /// Adds a place, by the names of the role and the tier.
     ///
     /// # Errors
     /// The call fails with a message if a name is wrong, or if the role already has a place.
@@ -369,7 +353,6 @@ impl Places {
         Ok(self)
     }
 
-    /// The error of a place that is refused.
     fn refuse(&self, place: &Place, reason: String, remedy: impl Into<String>) -> Error {
         let found = format!("{}={}", place.role.name(), place.tier);
         Error::call("place", found, reason, remedy)
@@ -387,7 +370,6 @@ impl Places {
         self.refuse(place, reason, format!("Give a place for {role} instead"))
     }
 
-    /// Refuses a place if searches of this index would never read from it.
     fn check(&self, manifest: &Manifest) -> Result<(), Error> {
         for place in &self.0 {
             if files_of(place.role, manifest).next().is_none() {
@@ -397,9 +379,8 @@ impl Places {
         Ok(())
     }
 
-    /// The bytes of the copies of an index in this process's memory, including mapped copies. A
-    /// file may be longer than its entry in the manifest says, because direct inserts append to the
-    /// file.
+    /// Direct inserts may have appended to a file, so it may be longer than its entry in the
+    /// manifest.
     pub(crate) fn memory_bytes(&self, home: &dyn Volume, manifest: &Manifest) -> u64 {
         let in_memory = self.0.iter().filter(|place| place.tier.counts_as_memory());
         in_memory
@@ -408,8 +389,7 @@ impl Places {
             .fold(0, u64::saturating_add)
     }
 
-    /// Refuses places in memory for a catalog. A catalog would copy the index before it reserves
-    /// memory for the index.
+    /// A catalog would copy the index before it reserves memory.
     pub(crate) fn check_for_catalog(&self) -> Result<(), Error> {
         match self.0.iter().find(|place| place.tier.takes_memory()) {
             None => Ok(()),
@@ -421,7 +401,6 @@ impl Places {
         }
     }
 
-    /// Places that keep a whole index of this layout in memory.
     pub(crate) fn in_memory(layout: Layout) -> Self {
         let roles = Placed::ALL.into_iter().filter(|role| role.is_of(layout));
         let in_memory = |role| Place {
@@ -431,7 +410,6 @@ impl Places {
         Self(roles.map(in_memory).collect())
     }
 
-    /// Refuses, before a build, places for roles that an index of this layout does not have.
     pub(crate) fn check_layout(&self, layout: Layout) -> Result<(), Error> {
         match self.0.iter().find(|place| !place.role.is_of(layout)) {
             None => Ok(()),
@@ -439,11 +417,7 @@ impl Places {
         }
     }
 
-    /// A name of the index's present checkpoint. No other checkpoint has this name. `None` if there
-    /// are no places.
-    ///
-    /// # Errors
-    /// The call fails if the index does not exist.
+    /// A name that only the present checkpoint of the index has. `None` without places.
     pub(crate) fn state(&self, home: &dyn Volume, path: &Path) -> Result<Option<String>, Error> {
         match self.is_empty() {
             true => Ok(None),
@@ -451,8 +425,7 @@ impl Places {
         }
     }
 
-    /// Whether places copy all lists to this process's memory, and whether they copy all vectors
-    /// that are stored apart from lists. Pages of such copies are not kept in memory a second time.
+    /// Whether places copy all lists, and all vectors that are stored apart, to memory.
     pub(crate) fn all_in_memory(&self) -> (bool, bool) {
         let has = |role| {
             let mut places = self.0.iter();
@@ -461,13 +434,8 @@ impl Places {
         (has(Placed::Topology), has(Placed::Vectors))
     }
 
-    /// A volume over the index in `home` that reads each role from its tier. A missing copy is made
-    /// when its file is opened.
-    ///
-    /// # Errors
-    /// The call fails if `home` has no index, or if the index has no files for the role of a place.
-    /// It fails if the copies do not fit into the memory `budget`. It also fails if other users can
-    /// access a folder of copies.
+    /// A volume that reads each role of the index from its tier. A missing copy is made when its
+    /// file is opened. The call fails if other users can access a folder of copies.
     pub(crate) fn over(
         &self,
         home: &Arc<dyn Volume>,
@@ -519,9 +487,7 @@ impl Places {
         )))
     }
 
-    /// Checks the places of a build before the build begins. Copies in memory are refused, because
-    /// they would disappear at the end of the build. An unusable folder is an error here, before
-    /// any work.
+    /// Copies in memory are refused, because they would disappear at the end of the build.
     pub(crate) fn check_for_build(&self) -> Result<(), Error> {
         for place in &self.0 {
             match &place.tier {
@@ -540,7 +506,6 @@ impl Places {
         Ok(())
     }
 
-    /// Makes the missing copies of the index in a volume.
     pub(crate) fn fill(&self, home: &Arc<dyn Volume>, path: &Path) -> Result<(), Error> {
         let volume = self.over(home, path, Purpose::Search, None)?;
         let manifest = stored::manifest(&**home)?;
@@ -552,7 +517,7 @@ impl Places {
         Ok(())
     }
 
-    /// Refuses places whose copies are in memory. Only a search would read such copies.
+    /// Copies in memory are refused, because only a search would read them.
     pub(crate) fn check_for_verify(&self) -> Result<(), Error> {
         match self.0.iter().find(|place| place.tier.takes_memory()) {
             None => Ok(()),
@@ -565,7 +530,6 @@ impl Places {
     }
 }
 
-/// The names and lengths of the files that searches read for a role.
 fn files_of(role: Placed, manifest: &Manifest) -> impl Iterator<Item = (&str, u64)> {
     let files = manifest.files.iter();
     let of_role = move |name: &str| FileKind::of_name(name).is_some_and(|kind| role.reads(kind));
@@ -574,17 +538,14 @@ fn files_of(role: Placed, manifest: &Manifest) -> impl Iterator<Item = (&str, u6
         .map(|entry| (entry.name.as_str(), entry.length))
 }
 
-/// An index for which a place makes copies.
 struct State<'a> {
     home: &'a Arc<dyn Volume>,
     path: &'a Path,
-    /// The identity of the index's checkpoint.
     content: Identity,
     purpose: Purpose,
 }
 
 impl State<'_> {
-    /// Makes a volume that reads files from a tier.
     fn way(&self, tier: &PlaceTier) -> Result<Arc<dyn Volume>, Error> {
         Ok(match tier {
             PlaceTier::Home => self.home.clone(),

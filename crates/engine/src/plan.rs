@@ -11,8 +11,7 @@
 //! ```
 //!
 //! Optional items are ordered by the reads that each byte saves a query, which the build measured
-//! on a sample of queries ([`crate::measure`]). A budget below the required items is refused with a
-//! number of bytes that would suffice. A budget is never exceeded.
+//! on sample queries ([`crate::measure`]). A budget is never exceeded.
 
 use serde::Serialize;
 use stratann_layout::BLOCK;
@@ -22,60 +21,50 @@ use crate::Error;
 use crate::codebook::Codebook;
 use crate::spec::THREAD_BYTES;
 
-/// Memory of a process beside the index's own tables. It covers the program and its libraries (6
-/// MB, of files that the system shares between processes), and two threads' stacks and rings. It
-/// also covers some thousands of queries and their results.
+/// The program and its libraries (6 MB), stacks and rings of two threads, and thousands of queries.
 pub(crate) const PROGRAM: u64 = 8 << 20;
-/// The most queries in flight that a budget plans for, and the divisor that gives the queries'
-/// share of the remaining memory.
+/// The most queries in flight that a budget plans for, and the divisor for their share of memory.
 const MOST_QUERIES: u64 = 16;
 const QUERY_SHARE: u64 = 4;
 /// The memory that inserts get before searches get pages, if inserts need so much.
 const INSERTING: u64 = 1 << 20;
 /// The memory wanted for rows that wait for a checkpoint, if vectors are written to storage at
-/// once. Of it, `LEAST_ROWS` is reserved before pages of searches. It has space for the longest
-/// row, and for rows that were acknowledged before a checkpoint can contain them.
+/// once. `LEAST_ROWS` is enough for the longest row, and is reserved before pages of searches.
 pub(crate) const WAITING_ROWS: u64 = 8 << 20;
 const LEAST_ROWS: u64 = 1 << 20;
-/// The most memory, beyond the minimum, that is leased for changes of the smallest index. It is
-/// enough for some inserts in flight.
+/// The most memory, beyond the minimum, that is leased for changes of the smallest index.
 const LENT: u64 = 4 << 20;
-/// A checkpoint sorts rows in a part of the memory for rows: that memory divided by this.
+/// A checkpoint sorts rows in this part of the memory for rows.
 const SORTING: u64 = 4;
 /// Bytes of a candidate: its key and its state, twice, since lists grow by doubling.
 const CANDIDATE: u64 = 20;
-/// The number of candidates beyond k that a search in the layered layout keeps. Only a few of these
-/// candidates are in doubt.
+/// The candidates beyond k that a search in the layered layout keeps.
 pub(crate) const BEYOND: usize = 32;
-/// The bytes that such a search keeps for a candidate, without the leading part of the candidate.
+/// The bytes of such a candidate, without its leading part.
 pub(crate) const CANDIDATE_BYTES: usize = 64;
-/// The default bytes of memory for sorting a segment. Under a budget, the memory is the budget
-/// divided by `SORT_SHARE`, but at least `LEAST_SORT` and at most `SORT`.
+/// The default bytes for sorting a segment. A budget gives the share `SORT_SHARE`, from
+/// `LEAST_SORT` to `SORT`.
 const SORT: u64 = 64 << 20;
 const SORT_SHARE: u64 = 16;
 const LEAST_SORT: u64 = 1 << 20;
-/// The list size that memory is planned for. Searches with a longer list keep fewer queries in
-/// flight.
+/// The list size that memory is planned for. A longer list means fewer queries in flight.
 const USUAL_LIST: usize = 100;
 
-/// The pages of one kind that an index could keep in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PageFile {
     pub(crate) pages: u64,
-    /// Empty pages of the file, which are never in memory. The table that finds pages has an entry
-    /// for each.
+    /// Pages that are never in memory. The table that finds pages has entries for these pages.
     pub(crate) empty: u64,
     pub(crate) page_bytes: usize,
-    /// The approximate bytes of a read, if a read covers several pages; otherwise 0.
+    /// The approximate bytes of a read that covers several pages; 0 if reads cover one.
     pub(crate) several: usize,
-    /// Whether a changed page is in memory twice, in its old and new version.
+    /// Whether a changed page is in memory in its old and its new version.
     pub(crate) doubled: bool,
     /// Bytes that a query keeps of each candidate on these pages until it ends.
     pub(crate) candidate: usize,
 }
 
 impl PageFile {
-    /// `pages` pages of `page_bytes` bytes.
     pub(crate) fn new(pages: u64, page_bytes: usize) -> Self {
         Self {
             pages,
@@ -87,52 +76,40 @@ impl PageFile {
         }
     }
 
-    /// The approximate bytes of a read.
     pub(crate) fn read_bytes(&self) -> usize {
         self.page_bytes.max(self.several)
     }
 }
 
-/// The data that an index could put into memory, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Needs {
     /// Codes of all nodes, or of the entry points if nodes contain their neighbours' codes.
     pub(crate) codes: u64,
-    /// The codebook.
     pub(crate) codebook: u64,
-    /// Directories, chunk metadata, models.
     pub(crate) tables: u64,
-    /// The cache of hot records that the caller requested.
     pub(crate) cache: u64,
-    /// The navigation graph; 0 if there is none.
     pub(crate) navigation: u64,
-    /// Memory of the log's contents, once they are loaded.
+    /// Memory of the log's contents.
     pub(crate) changes: u64,
-    /// The set of vectors deleted since the last merge, according to the checkpoint. The need is
-    /// met as far as memory is available.
+    /// The vectors deleted since the last merge. The need is met as far as memory is available.
     pub(crate) deleted: u64,
     /// Memory that the caller holds beside the index: queries, results, threads beyond two.
     pub(crate) beside: u64,
     /// Memory wanted for inserts beside a search: pages that inserts hold, and pending changes.
     pub(crate) inserting: u64,
-    /// Memory wanted for rows that wait for a checkpoint.
     pub(crate) rows: u64,
-    /// Copies of files that are read from memory ([`Places`](crate::Places)).
     pub(crate) places: u64,
-    /// Bytes of the index on storage, if memory for changes is leased to it. Memory far beyond this
-    /// size is of little use.
+    /// Bytes of the index on storage, which bound the memory leased for its changes.
     pub(crate) files: u64,
-    /// Pages with lists.
     pub(crate) graph: PageFile,
-    /// Pages with vectors only.
     pub(crate) vectors: PageFile,
     /// All lists and vectors, [unpacked](mod@crate::index); 0 if they are not to be unpacked.
     pub(crate) unpacked: u64,
 }
 
 impl Needs {
-    /// The needs of an index of `files` bytes that is opened for changes with a part of a shared
-    /// budget. It gets no hot pages, and has its own threads.
+    /// The needs of an index that is opened for changes with a part of a shared budget. It has no
+    /// hot pages, and its own threads.
     pub(crate) fn lent(mut self, navigates: bool, files: u64) -> Self {
         self.files = files;
         (self.graph.pages, self.vectors.pages) = (0, 0);
@@ -143,12 +120,11 @@ impl Needs {
         self
     }
 
-    /// The least and the most memory, in bytes, that such an index gets beside the program. The
-    /// least is enough for a few changes at a time. Further memory serves pages of the index and
-    /// new rows. So the most depends on the size of the index, with a minimum of some megabytes.
+    /// The least and the most bytes that such an index gets beside the program. The least is enough
+    /// for a few changes at a time. The most depends on the size of the index, since more memory
+    /// serves pages and new rows.
     pub(crate) fn lendable(&self) -> (u64, u64) {
         let query = self.query();
-        // A quarter of the remainder is for queries.
         let changes = (self.inserting.min(INSERTING) + LEAST_ROWS) / 3 * 4;
         let least = [
             self.beside,
@@ -162,7 +138,6 @@ impl Needs {
         ];
         let least = least.into_iter().fold(0, u64::saturating_add);
         let of_use = match self.inserting {
-            // All changes wait in memory for a merge, so that more memory means fewer merges.
             0 => u64::MAX,
             wanted => MOST_QUERIES * query + wanted + self.rows,
         };
@@ -170,26 +145,22 @@ impl Needs {
         (least, least.saturating_add(beyond))
     }
 
-    /// The smallest budget that leaves `beside` bytes, after these needs and the memory of queries
-    /// in flight are taken. Larger budgets leave at least as much.
+    /// The smallest budget that leaves `beside` bytes after these needs and the queries in flight.
     pub(crate) fn budget_with(&self, beside: u64) -> u64 {
         let query = self.query();
         let index = self.index() + self.deleted;
         let must = [PROGRAM, self.beside, index, self.places, query];
         let must = must.into_iter().fold(self.changes, u64::saturating_add);
-        // Each additional query that a budget allows takes a part of the remaining memory.
         let more = beside.div_ceil((QUERY_SHARE - 1) * query).saturating_sub(1);
         let queries = more.min(MOST_QUERIES - 1) * query;
         must.saturating_add(beside).saturating_add(queries)
     }
 
-    /// The bytes of one query.
     fn query(&self) -> u64 {
         let page = self.graph.read_bytes().max(self.vectors.read_bytes());
         query_bytes(USUAL_LIST, page) + kept_bytes(USUAL_LIST, self.graph.candidate as u64)
     }
 
-    /// Bytes of the index itself that must be in memory.
     fn index(&self) -> u64 {
         self.codes + self.codebook + self.tables + self.cache
     }
@@ -198,8 +169,8 @@ impl Needs {
 /// The division of memory, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MemoryPlan {
-    /// The budget. `None` is no limit. The plan then has only the data that every search needs, and
-    /// one query in flight.
+    /// The budget. With `None`, the plan has only the data that every search needs, and one query
+    /// in flight.
     pub budget: Option<u64>,
     /// The program and its threads, and memory that the caller holds beside the index.
     pub program: u64,
@@ -213,11 +184,10 @@ pub struct MemoryPlan {
     pub tables: u64,
     /// The cache of hot records.
     pub cache: u64,
-    /// Copies of whole files that are read from memory, as
-    /// [`OpenOptions::places`](crate::OpenOptions::places) says.
+    /// Copies of files in memory ([`OpenOptions::places`](crate::OpenOptions::places)).
     pub places: u64,
-    /// Memory of inserts beside searches, if the index is opened for changes. It is as much as
-    /// inserts want, but at most about half of the available memory, or 2 MiB if that is more.
+    /// Memory of inserts beside searches, up to about half of the available memory, or 2 MiB if
+    /// that is more.
     pub inserting: u64,
     /// The navigation graph, if searches use it.
     pub navigation: u64,
@@ -228,51 +198,41 @@ pub struct MemoryPlan {
     /// All lists and vectors without compression, if the budget has memory for them. No pages are
     /// then in memory.
     pub unpacked: u64,
-    /// Vectors inserted since the checkpoint, and deletes since the last merge. A merge frees this
-    /// memory.
+    /// Vectors inserted since the checkpoint, and deletes since the last merge.
     pub changes: u64,
     /// The part of the budget that has no use.
     pub unused: u64,
-    /// The reads of a query that the build's sample predicts: of pages with lists, and of pages
-    /// with vectors only.
+    /// The predicted reads of a query: of pages with lists, and of pages with vectors only.
     pub predicted_reads: Option<[f64; 2]>,
     /// The share of the pages with lists that stay in memory.
     pub graph_share: f64,
     /// The share of the pages with vectors only that stay in memory.
     pub vector_share: f64,
-    /// Whether the index was opened for changes. If so, `inserting` limits the memory of changes.
     #[serde(skip)]
     pub(crate) for_changes: bool,
-    /// The part of `inserting` for rows that wait for a checkpoint.
     #[serde(skip)]
     pub(crate) rows: u64,
-    /// The part of `changes` for vectors that were deleted before the checkpoint.
     #[serde(skip)]
     pub(crate) deleted: u64,
-    /// Bytes that a query keeps of each candidate until it ends ([`PageFile::candidate`]).
     #[serde(skip)]
     pub(crate) candidate: u64,
 }
 
 impl MemoryPlan {
-    /// Bytes that opening the index loads beside its tables, and bytes of queries in flight.
     pub(crate) fn to_load(&self) -> u64 {
         let pages = self.graph_pages + self.vector_pages + self.unpacked;
         self.codes + self.codebook + self.navigation + pages + self.queries
     }
 
-    /// The most memory for changes that wait.
     pub(crate) fn for_waiting(&self) -> u64 {
         self.inserting + self.changes + self.unused
     }
 
-    /// The most memory for rows that wait for a checkpoint, if vectors are written to storage at
-    /// once and inserts use the other part.
+    /// The most memory for rows that wait for a checkpoint, beside the memory of inserts.
     pub(crate) fn for_rows(&self) -> u64 {
         self.rows - self.rows / SORTING + self.changes - self.deleted + self.unused
     }
 
-    /// The memory in which the next checkpoint sorts the waiting rows.
     pub(crate) fn for_segment(&self) -> u64 {
         match self.budget.filter(|_| self.for_changes) {
             Some(_) => self.rows / SORTING,
@@ -280,15 +240,13 @@ impl MemoryPlan {
         }
     }
 
-    /// The most memory of the log's changes when the index is opened again: all memory that
-    /// searches can do without.
+    /// The most memory of the log's changes at the next opening: all memory that searches can do
+    /// without.
     pub(crate) fn for_log(&self) -> u64 {
         self.for_waiting() - self.deleted + self.navigation + self.graph_pages + self.vector_pages
     }
 
-    /// The bytes for all queries in flight, and the bytes of one query. That query has candidate
-    /// lists of the size `list`, pages of `page_bytes`, and `candidates` more candidates. `None`
-    /// without a budget.
+    /// The bytes for all queries in flight, and the bytes of one query. `None` without a budget.
     pub(crate) fn for_queries(
         &self,
         list: usize,
@@ -301,7 +259,6 @@ impl MemoryPlan {
         self.budget.map(|_| (self.queries, each))
     }
 
-    /// The most candidates beyond the list that a single query has memory for, up to `wanted`.
     pub(crate) fn candidates(&self, list: usize, page_bytes: usize, wanted: usize) -> usize {
         match self.for_queries(list, page_bytes, 0) {
             Some((all, each)) => {
@@ -313,7 +270,6 @@ impl MemoryPlan {
     }
 }
 
-/// Returns the bytes of memory for sorting a segment, given the budget of the whole index.
 pub(crate) fn segment_memory(budget: Option<u64>) -> u64 {
     budget.map_or(SORT, |budget| (budget / SORT_SHARE).clamp(LEAST_SORT, SORT))
 }
@@ -323,29 +279,25 @@ pub(crate) fn query_bytes(list: usize, page_bytes: usize) -> u64 {
     (crate::visited::Visited::bytes(list) + held_pages(list) * page_bytes) as u64
 }
 
-/// Bytes of `candidates` candidates beyond the list, which a query keeps if vectors are deleted.
+/// If vectors are deleted, a query keeps `candidates` beyond the list.
 fn candidate_bytes(candidates: usize) -> u64 {
     (candidates as u64).saturating_mul(CANDIDATE)
 }
 
-/// Bytes that a query with a list of `list` keeps, at `candidate` bytes for each candidate. The
-/// number of results is at most the list size.
+/// Bytes that a query keeps, at `candidate` bytes for each candidate. The results fit into the
+/// list.
 fn kept_bytes(list: usize, candidate: u64) -> u64 {
     (list.saturating_add(BEYOND) as u64).saturating_mul(candidate)
 }
 
-/// The approximate number of pages that a query with a candidate list of size `list` keeps at most.
 pub(crate) const fn held_pages(list: usize) -> usize {
     list / 2 + 24
 }
 
-/// The least memory for searches of vectors of `dim` dimensions with `codes` bytes of codes in
-/// memory, without tables.
 pub(crate) fn least(dim: usize, codes: u64) -> u64 {
     PROGRAM + query_bytes(USUAL_LIST, BLOCK) + Codebook::memory_bytes(dim) + codes
 }
 
-/// Divides a budget in bytes. `None` is no limit.
 pub(crate) fn divide(
     budget: Option<u64>,
     needs: &Needs,
@@ -375,14 +327,14 @@ pub(crate) fn divide(
     };
     let must = must_have(budget, needs, query)?;
     let mut left = budget - must;
-    // Deletes that were acknowledged are no reason to refuse an index that could be opened before.
+    // Acknowledged deletes are no reason to refuse an index that could be opened before.
     memory_plan.deleted = needs.deleted.min(left);
     memory_plan.changes += memory_plan.deleted;
     left -= memory_plan.deleted;
     let queries = (left / QUERY_SHARE / query).min(MOST_QUERIES - 1);
     memory_plan.queries = (1 + queries) * query;
     left -= queries * query;
-    // Small needs are met in full. If needs are megabytes, they compete with pages of searches.
+    // Small needs are met in full. Needs of megabytes compete with pages of searches.
     memory_plan.inserting = needs.inserting.min(left.min(INSERTING.max(left / 2)));
     left -= memory_plan.inserting;
     memory_plan.rows = needs.rows.min(left.min(LEAST_ROWS.max(left / 8)));
@@ -434,7 +386,6 @@ pub(crate) fn divide(
     Ok(memory_plan)
 }
 
-/// Bytes that searches need. A smaller budget is refused.
 fn must_have(budget: u64, needs: &Needs, query: u64) -> Result<u64, Error> {
     let without = (PROGRAM + needs.beside + query + needs.index()).saturating_add(needs.places);
     let must = without.saturating_add(needs.changes);
@@ -470,12 +421,11 @@ fn must_have(budget: u64, needs: &Needs, query: u64) -> Result<u64, Error> {
     })
 }
 
-/// The optional uses of memory, in descending order of the reads that each byte saves. `left` is
-/// the memory that is available.
+/// The optional uses of the memory `left`. The use with the most saved reads for each byte comes
+/// first.
 fn slices(needs: &Needs, value: &Value, left: u64) -> Vec<Slice> {
     let mut slices = Vec::new();
-    // If all lists are in memory, the approach reads nothing, so the navigation graph saves
-    // nothing.
+    // If all lists are in memory, the navigation graph saves no reads.
     let lists = cost(needs.graph.pages, needs.graph);
     let without_approach =
         needs.vectors.pages > 0 && (lists..lists + needs.navigation).contains(&left);
@@ -508,13 +458,13 @@ fn slices(needs: &Needs, value: &Value, left: u64) -> Vec<Slice> {
             saved: piece.hits * reads,
         }));
     }
-    // Slices of one file stay in their order, since each saves less a byte than the one before.
+    // The order of slices of one file stays, since each slice saves less for each byte than the one
+    // before.
     slices.retain(|slice| slice.bytes > 0.0);
     slices.sort_by(|a, b| (b.saved / b.bytes).total_cmp(&(a.saved / a.bytes)));
     slices
 }
 
-/// Bytes of memory for `pages` pages of a file, with the table that finds them.
 fn cost(pages: u64, file: PageFile) -> u64 {
     match pages {
         0 => 0,
@@ -523,20 +473,16 @@ fn cost(pages: u64, file: PageFile) -> u64 {
 }
 
 impl PageFile {
-    /// Bytes of the table that finds the pages in memory.
     fn table_bytes(self) -> u64 {
         4 * (self.pages + self.empty)
     }
 
-    /// Bytes of a page that is kept in memory.
     fn kept_bytes(self) -> u64 {
         self.page_bytes as u64 * if self.doubled { 2 } else { 1 }
     }
 }
 
-/// The most pages of a file that fit into `bytes`.
 fn pages_in(bytes: u64, file: PageFile) -> u64 {
-    // Slices were rounded down to bytes, each by less than one.
     if file.pages == 0 || bytes + 16 >= cost(file.pages, file) {
         return file.pages;
     }
@@ -550,7 +496,6 @@ enum What {
     Vectors,
 }
 
-/// A slice of memory, and the reads that it saves a query.
 #[derive(Clone, Copy, Debug)]
 struct Slice {
     what: What,
@@ -558,7 +503,6 @@ struct Slice {
     saved: f64,
 }
 
-/// The build's measurements, or estimates if there are none.
 struct Value {
     medoid_reads: f64,
     graph_reads: f64,
@@ -592,7 +536,6 @@ impl Value {
         }
     }
 
-    /// Reads that the navigation graph saves.
     fn navigation(&self) -> f64 {
         (self.medoid_reads - self.graph_reads).max(0.0)
     }
@@ -609,7 +552,6 @@ impl Value {
     }
 }
 
-/// The increments of a curve of cumulative shares.
 fn pieces(hot: &[HotShare]) -> impl Iterator<Item = HotShare> + '_ {
     let mut last = HotShare {
         share: 0.0,
@@ -625,8 +567,8 @@ fn pieces(hot: &[HotShare]) -> impl Iterator<Item = HotShare> + '_ {
     })
 }
 
-/// The share of reads that the hottest `share` of pages serve, interpolated between the points of a
-/// curve.
+/// The share of reads that the hottest `share` of pages serve, interpolated between measured
+/// shares.
 fn hits(hot: &[HotShare], share: f64) -> f64 {
     let (mut left, mut found) = (share, 0.0);
     for piece in pieces(hot) {
@@ -640,7 +582,6 @@ fn hits(hot: &[HotShare], share: f64) -> f64 {
     found
 }
 
-/// Lets a test choose when a budget is refused.
 #[cfg(test)]
 pub(crate) mod refusal {
     use std::cell::Cell;
@@ -651,18 +592,14 @@ pub(crate) mod refusal {
         static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
     }
 
-    /// Refuses one budget of the calling thread, after `times` checks that succeed. `None` refuses
-    /// none.
     pub(crate) fn after(times: Option<u64>) {
         LEFT.set(times);
     }
 
-    /// The number of calls left before the refusal, if it has not happened yet.
     pub(crate) fn left() -> Option<u64> {
         LEFT.get()
     }
 
-    /// Injects the error of a budget that is too small. All code that can meet this error calls it.
     pub(crate) fn check() -> Result<(), Error> {
         match LEFT.get() {
             None => Ok(()),

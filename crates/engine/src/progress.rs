@@ -1,21 +1,19 @@
 //! Progress of long work. The work reports its steps, and asks whether it must stop.
 //!
-//! The engine does not write to a terminal. The command line implements [`Progress`] with a bar,
-//! Python with a callback, and tests with counters. Stages do not nest: the work calls `end` for a
-//! stage before it begins the next one.
+//! The command line implements [`Progress`] with a bar, Python with a callback, and tests with
+//! counters. Stages do not nest.
 
-/// Receives the progress of long work. Several threads call it often and at once, so
-/// implementations must be cheap and must never block.
+/// Receives the progress of long work. Several threads call it often, so implementations must be
+/// cheap and never block.
 pub trait Progress: Sync {
-    /// A stage of `total` steps begins. If the number of steps is not known, `total` is 0. Each
-    /// stage has steps of its own kind.
+    /// A stage of `total` steps begins. If the number of steps is not known, `total` is 0.
     fn begin(&self, stage: &str, total: u64);
     /// The work has done `steps` more steps of the stage.
     fn advance(&self, steps: u64);
-    /// The stage is over. The work also calls this function after a failure or an interruption.
+    /// The stage is over, also after a failure or an interruption.
     fn end(&self);
-    /// Whether the user wants the work to stop (Ctrl-C). The work calls this function often. If the
-    /// function has returned true, it must return true until the work has stopped.
+    /// Whether the user wants the work to stop (Ctrl-C). If true, it must stay true until the work
+    /// has stopped.
     fn interrupted(&self) -> bool;
     /// Receives a warning for the user. The work continues.
     fn warn(&self, message: &str);
@@ -35,8 +33,7 @@ impl Progress for Silent {
     fn warn(&self, _message: &str) {}
 }
 
-/// The progress of work within a stage that has already begun. It reports no stages, but an
-/// interruption of the outer work interrupts it as well.
+/// Reports no stages. An interruption of the outer work interrupts the inner work.
 pub(crate) struct WithinStage<'a>(pub(crate) &'a dyn Progress);
 
 impl Progress for WithinStage<'_> {
@@ -51,13 +48,12 @@ impl Progress for WithinStage<'_> {
     }
 }
 
-/// A stage that is in progress. A drop ends the stage.
+/// A drop ends the stage.
 pub(crate) struct Stage<'a> {
     progress: &'a dyn Progress,
 }
 
 impl<'a> Stage<'a> {
-    /// Begins a stage of `total` steps.
     pub(crate) fn begin(progress: &'a dyn Progress, stage: &str, total: u64) -> Stage<'a> {
         progress.begin(stage, total);
         Stage { progress }

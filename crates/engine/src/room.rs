@@ -1,13 +1,10 @@
-//! Memory for queries in flight. All running searches share this part of a memory budget.
+//! Memory for queries in flight, a part of a memory budget that all running searches share.
 //!
-//! A search reserves the memory that it needs, as far as memory is free. It may reserve more than
-//! it needs, but then at most half of the free memory. So a batch that chooses its own number of
-//! queries in flight leaves memory to other searches.
+//! A search reserves the memory that it needs. Beyond that, it takes at most half of the free
+//! memory. So a batch that chooses its own number of queries leaves memory to others.
 //!
-//! A search reserves at least the memory of one query. If other searches have reserved all memory,
-//! the search waits. Waiting searches get memory in the order of their arrival. The wait is a
-//! future ([`Queued`]), so a submitted search occupies no thread while it waits. A thread that must
-//! block polls the same future.
+//! If other searches have all memory, the search waits in the order of arrival. The wait is a
+//! future ([`Queued`]), so a submitted search occupies no thread while it waits.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -26,40 +23,33 @@ use crate::progress::Progress;
 /// The time after which a waiting thread checks again for an interruption.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The memory that running searches have reserved.
 #[derive(Debug, Default)]
 pub(crate) struct Room(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// The number of bytes that are reserved.
     taken: u64,
-    /// The number that the next waiting search gets.
     next: u64,
     /// The wakers of the waiting searches, in order of arrival.
     waiting: BTreeMap<u64, Waker>,
 }
 
 impl State {
-    /// The waker of the search that has waited longest.
     fn first(&self) -> Option<Waker> {
         self.waiting.values().next().cloned()
     }
 }
 
-/// The number of queries that a search wants to have in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// The number of queries that the search needs. Memory for these queries is reserved as far as
-    /// it is free.
+    /// The number of queries for which memory is reserved as far as it is free.
     pub(crate) needed: usize,
-    /// The largest number of queries that the search can use. For queries beyond the needed number,
-    /// at most half of the free memory is reserved.
+    /// The largest number that the search can use. Beyond `needed`, at most half of the free memory
+    /// is reserved.
     pub(crate) most: usize,
 }
 
 impl Wanted {
-    /// Wants exactly `queries` queries in flight.
     #[cfg(test)]
     pub(crate) fn all(queries: usize) -> Wanted {
         Wanted {
@@ -68,8 +58,7 @@ impl Wanted {
         }
     }
 
-    /// The number of queries to reserve memory for, if there is free memory for `free` queries. It
-    /// is at least one.
+    /// At least one. `free` queries fit into the free memory.
     fn of(self, free: usize) -> usize {
         self.needed
             .max(self.most.min(free / 2))
@@ -77,17 +66,14 @@ impl Wanted {
     }
 }
 
-/// Memory that is reserved for some queries until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Taken {
     room: Arc<Mutex<State>>,
     bytes: u64,
-    /// The number of queries that the memory suffices for.
     pub(crate) queries: usize,
 }
 
 impl Room {
-    /// Reserves `bytes` for other data of a search, from the memory for queries.
     pub(crate) fn queue_bytes(&self, memory_plan: &MemoryPlan, bytes: u64) -> Queued {
         let all = memory_plan.queries.max(1);
         Queued {
@@ -98,10 +84,8 @@ impl Room {
         }
     }
 
-    /// Reserves memory for queries that have a candidate list of size `list`, pages of `page_bytes`
-    /// bytes, and `candidates` candidates beyond the list. `memory_plan` is the division of the
-    /// budget. Returns a future of the reservation. One query may always be in flight, whatever
-    /// memory it needs.
+    /// Reserves memory for queries with `candidates` beyond the list. One query may always be in
+    /// flight.
     pub(crate) fn queue(
         &self,
         memory_plan: &MemoryPlan,
@@ -118,20 +102,17 @@ impl Room {
     }
 }
 
-/// A search that reserves memory or waits for it. If this future is dropped before the search has
-/// its memory, it does not delay other searches.
+/// A search that reserves memory or waits for it. A dropped future does not delay other searches.
 #[derive(Debug)]
 pub(crate) struct Queued {
     room: Arc<Mutex<State>>,
     /// The bytes for all queries, and the bytes for each query. `None` without a budget.
     bounds: Option<(u64, u64)>,
     wanted: Wanted,
-    /// The number of this search among the waiting searches.
     number: Option<u64>,
 }
 
 impl Queued {
-    /// The reservation, if the search need not wait for it.
     pub(crate) fn at_once(&mut self) -> Option<Taken> {
         match Pin::new(self).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(taken) => Some(taken),
@@ -139,11 +120,6 @@ impl Queued {
         }
     }
 
-    /// Blocks the thread until the memory is reserved.
-    ///
-    /// # Errors
-    /// The call fails with [`Error::Interrupted`] if `progress` reports an interruption during the
-    /// wait.
     pub(crate) fn wait(mut self, progress: &dyn Progress) -> Result<Taken, Error> {
         if let Some(taken) = self.at_once() {
             return Ok(taken);
@@ -194,7 +170,7 @@ impl Future for Queued {
         if let Some(number) = self.number {
             state.waiting.remove(&number);
         }
-        // If memory is left after this reservation, the next search can use it.
+        // The next search can use memory that is left after this reservation.
         let next = state.first();
         drop(state);
         next.into_iter().for_each(Waker::wake);
@@ -218,7 +194,6 @@ impl Drop for Queued {
 }
 
 impl Taken {
-    /// Releases the memory of all queries except the first `queries`.
     pub(crate) fn keep(&mut self, queries: usize) {
         let kept = queries.min(self.queries);
         let bytes = self.bytes / self.queries.max(1) as u64 * kept as u64;
@@ -244,7 +219,6 @@ impl Drop for Taken {
     }
 }
 
-/// A waker that unblocks a thread.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -263,7 +237,6 @@ mod tests {
     const LIST: usize = 100;
     const PAGE: usize = 4096;
 
-    /// A budget for this number of queries with the usual list size.
     fn memory_plan(queries: u64) -> MemoryPlan {
         let mut memory_plan = MemoryPlan {
             budget: Some(1 << 30),
@@ -356,7 +329,6 @@ mod tests {
         assert_eq!(first.queries, 3);
         let second = take(9).unwrap();
         assert_eq!(second.queries, 5);
-        // This call does not increase the reservation.
         first.keep(7);
         assert_eq!((first.queries, take(1).is_none()), (3, true));
         drop((first, second));
@@ -400,7 +372,6 @@ mod tests {
         assert_eq!(room.0.lock().taken, 0);
     }
 
-    /// Reports an interruption at the first call.
     struct Stop;
 
     impl Progress for Stop {
@@ -432,7 +403,6 @@ mod tests {
         assert!(room.0.lock().waiting.is_empty());
     }
 
-    /// Counts how often the waker is woken.
     #[derive(Default)]
     struct Woken(AtomicUsize);
 
@@ -457,15 +427,13 @@ mod tests {
         assert!(poll(&mut a, 0).is_pending());
         assert!(poll(&mut b, 1).is_pending());
         assert!(poll(&mut c, 2).is_pending() && queue(1).at_once().is_none());
-        // Only the first waiting search is woken.
         drop(all);
         assert_eq!((times(0), times(1), times(2)), (1, 0, 0));
         assert!(poll(&mut b, 1).is_pending() && poll(&mut c, 2).is_pending());
         let Poll::Ready(first) = poll(&mut a, 0) else {
             panic!("the first waiting search is not woken")
         };
-        // Some memory is free for the next search. The test drops this search, so the last search
-        // gets its turn.
+        // The next search is dropped, so the last search gets its turn.
         assert_eq!((first.queries, times(1), times(2)), (1, 1, 0));
         drop(b);
         assert_eq!(times(2), 1);

@@ -7,9 +7,9 @@ pub(crate) fn slow() -> bool {
     std::env::var_os("STRATANN_SLOW").is_some()
 }
 
-/// The crash modes to try at the operation with the number `at`. Slow tests try all modes. Other
-/// tests try one mode, which changes with each operation, and shifts by one after every third
-/// operation. So even work that repeats every three operations meets each mode.
+/// Slow tests try all crash modes. Other tests try one mode, which changes with each operation. It
+/// also shifts after every third operation, so that work which repeats every three operations meets
+/// each mode.
 pub(crate) fn crashes(at: u64) -> Vec<Crash> {
     match slow() {
         true => Crash::ALL.to_vec(),
@@ -17,33 +17,29 @@ pub(crate) fn crashes(at: u64) -> Vec<Crash> {
     }
 }
 
-/// The step with which a test visits its cases. A slow test visits every case. Other tests visit
-/// one of `few` cases, and always the first case.
+/// A slow test visits every case. Other tests visit one of `few` cases, beginning with the first.
 pub(crate) fn step(few: usize) -> usize {
     if slow() { 1 } else { few }
 }
 
-/// A machine that crashed during one operation of some work.
 pub(crate) struct Crashed {
-    /// The number of the operation that crashed. The first operation of the work has number 0.
+    /// The number of the operation that crashed, from 0.
     pub(crate) at: u64,
     pub(crate) volume: SimVolume,
-    /// The number of acknowledgements before the crash.
     pub(crate) acknowledged: usize,
     pub(crate) modes: Vec<Crash>,
 }
 
-/// Makes machines that crash during one operation of `work`, and calls `check` with each machine.
-/// The work begins on a copy of `before`. It calls its second argument at each acknowledgement,
-/// which happens `all` times if nothing fails. Returns the number of operations.
+/// Makes machines that crash during one operation of `work`, and calls `check` with each. The work
+/// begins on a copy of `before`. It calls its second argument at each acknowledgement, `all` times
+/// if nothing fails. Returns the number of operations.
 ///
-/// Slow tests have a crash at each operation. The work runs again for each crash, and meets the
-/// failure itself. By default, the first, the last and every third operation have a crash, and the
-/// work runs again for every twelfth operation. The other crashed machines are states that were
-/// recorded during one run without failures.
+/// In slow tests, the work runs again for a crash at each operation. By default, the first, the
+/// last and every third operation have a crash. The work runs again for every twelfth operation.
+/// The other machines are states of one run without failures.
 ///
-/// `shift` chooses the operations and their crash modes ([`crashes`]). A test of several cases
-/// gives each case another number.
+/// `shift` chooses the operations and their crash modes ([`crashes`]). Each case of a test has
+/// another number.
 pub(crate) fn each_crash(
     before: &SimVolume,
     shift: u64,
@@ -65,8 +61,8 @@ pub(crate) fn each_crash(
         if !slow() && !is_end && (at + shift) % 3 != 0 {
             continue;
         }
-        // If the work before an acknowledgement ends with the operation that crashes, the
-        // acknowledgement does not count.
+        // If the work before an acknowledgement ends with the crash, the acknowledgement does not
+        // count.
         let done = acknowledged.partition_point(|&end| end <= start + at);
         let mut crashed = Crashed {
             at,
@@ -79,8 +75,7 @@ pub(crate) fn each_crash(
             crashed.volume.fail_after(at, Failure::Crash);
             crashed.acknowledged = 0;
             work(&crashed.volume, &mut || crashed.acknowledged += 1);
-            // If a call ignores failures of its last operations, such as removals, it acknowledges
-            // its work anyway. So the count may be higher than in the recorded run.
+            // If a call ignores failures of its last operations, it acknowledges its work anyway.
             assert!(crashed.acknowledged >= done, "operation {at}");
         }
         check(crashed);

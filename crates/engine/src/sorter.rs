@@ -6,8 +6,8 @@
 //!   each ──> the records in memory, or all runs merged       any number of times
 //! ```
 //!
-//! The last four bytes of a record are a big-endian number. Records are sorted by the bytes before
-//! the number, and then by the number. Of equal records, only one is returned.
+//! A record ends with a big-endian number of four bytes. Records are sorted by the bytes before
+//! this number, and then by the number. Of equal records, only one is returned.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -22,36 +22,26 @@ use stratann_tier::{Volume, VolumeFile, VolumeReader};
 use crate::Error;
 use crate::durable::Checkpoint;
 
-/// Bytes of a record's number.
 const TAIL: usize = 4;
-/// The bytes of a buffer. There is one buffer for the run that is written, and one for each run
-/// that is merged into it.
+/// There is one buffer for the run that is written, and one for each run that is merged into it.
 const BUFFER: usize = 32 << 10;
-/// The least number of bytes of memory for records. Below are the least and the largest number of
-/// runs that are merged at a time.
+/// The least bytes of memory, and the least and largest number of runs that are merged at a time.
 const LEAST: usize = 4 << 10;
 const LEAST_RUNS: usize = 4;
 const MOST_RUNS: usize = 256;
-/// The bytes of memory that each record needs in addition to its own bytes.
 const PLACE: usize = size_of::<Range<u32>>();
 
-/// Accepts records in any order, and then sorts them.
 pub(crate) struct Sorter<'a> {
     volume: &'a dyn Volume,
     checkpoint: &'a Checkpoint<'a>,
-    /// The kind and the number of the temporary file of the checkpoint. The file is used if memory
-    /// does not suffice.
     scratch: (FileKind, u32),
-    /// The largest number of bytes in memory.
     most: usize,
-    /// The bytes of the longest record.
     longest: usize,
     bytes: Vec<u8>,
     places: Vec<Range<u32>>,
     spilled: Option<Spilled>,
 }
 
-/// The records that the sorter has written to the temporary file.
 struct Spilled {
     name: String,
     file: Box<dyn VolumeFile>,
@@ -67,16 +57,13 @@ impl Drop for Sorter<'_> {
     }
 }
 
-/// A hash of a record. It is checked when a record is read back. Without it, damage of the
-/// temporary file would go unnoticed, since files that are made from damaged records get valid
-/// checksums.
+/// Without this hash, damage of the temporary file would get a valid checksum in the next file.
 fn mixed(record: &[u8]) -> u32 {
     let mut hasher = DefaultHasher::new();
     hasher.write(record);
     hasher.finish() as u32
 }
 
-/// The order of records.
 fn order(a: &[u8], b: &[u8]) -> Ordering {
     let parts = |record: &'_ [u8]| record.len().saturating_sub(TAIL);
     let ((a, a_number), (b, b_number)) = (a.split_at(parts(a)), b.split_at(parts(b)));
@@ -84,8 +71,6 @@ fn order(a: &[u8], b: &[u8]) -> Ordering {
 }
 
 impl<'a> Sorter<'a> {
-    /// Makes a sorter that uses about `memory` bytes. No other file of the checkpoint may have the
-    /// kind and number in `scratch`.
     pub(crate) fn new(
         volume: &'a dyn Volume,
         checkpoint: &'a Checkpoint<'a>,
@@ -96,7 +81,7 @@ impl<'a> Sorter<'a> {
             volume,
             checkpoint,
             scratch,
-            // Tables grow by doubling. While a table grows, its old copy is in memory as well.
+            // While a table grows by doubling, its old copy is in memory as well.
             most: usize::try_from(memory / 2)
                 .unwrap_or(usize::MAX)
                 .clamp(LEAST, 1 << 30),
@@ -107,10 +92,7 @@ impl<'a> Sorter<'a> {
         }
     }
 
-    /// Adds a record of at least four bytes. `parts` are its bytes in order.
-    ///
-    /// # Errors
-    /// The call fails if the temporary file cannot be written.
+    /// The record has at least four bytes, which are `parts` in order.
     pub(crate) fn push(&mut self, parts: &[&[u8]]) -> Result<(), Error> {
         let more: usize = parts.iter().map(|part| part.len()).sum();
         self.longest = self.longest.max(more);
@@ -134,7 +116,6 @@ impl<'a> Sorter<'a> {
         self.places.dedup_by(|a, b| record(a) == record(b));
     }
 
-    /// Sorts the records in memory, and writes them as a run.
     fn spill(&mut self) -> Result<(), Error> {
         self.sort();
         let (bytes, places) = (&self.bytes, &self.places);
@@ -159,10 +140,6 @@ impl<'a> Sorter<'a> {
         Ok(())
     }
 
-    /// Returns all records in order.
-    ///
-    /// # Errors
-    /// The call fails if the temporary file cannot be written or read.
     pub(crate) fn sorted(mut self) -> Result<Sorted<'a>, Error> {
         if self.spilled.is_none() {
             self.sort();
@@ -187,14 +164,9 @@ impl<'a> Sorter<'a> {
     }
 }
 
-/// Sorted records.
 pub(crate) struct Sorted<'a>(Sorter<'a>);
 
 impl Sorted<'_> {
-    /// Calls `each` with each record, in order.
-    ///
-    /// # Errors
-    /// The call fails if the records cannot be read, or if `each` fails.
     pub(crate) fn each(
         &self,
         each: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
@@ -213,8 +185,7 @@ impl Sorted<'_> {
     }
 }
 
-/// A run that is being written after all other runs. For each record, it has the length, the hash
-/// ([`mixed`]) and the record.
+/// The last run. For each record, it has the length, the hash ([`mixed`]) and the bytes.
 struct Writing {
     start: u64,
     end: u64,
@@ -256,21 +227,17 @@ impl Writing {
     }
 }
 
-/// A run that is being read, with its current record and a buffer.
 struct Head<'r> {
     record: Vec<u8>,
     reader: &'r dyn VolumeReader,
-    /// The name of the file, for errors.
     name: &'r str,
     longest: usize,
-    /// The bytes of the run that are not in the buffer yet.
     rest: Range<u64>,
     buffer: Vec<u8>,
     at: usize,
 }
 
 impl Head<'_> {
-    /// Advances to the next record. Returns false if the run has no more records.
     fn advance(&mut self) -> Result<bool, Error> {
         if self.at == self.buffer.len() && self.rest.is_empty() {
             return Ok(false);
@@ -299,7 +266,6 @@ impl Head<'_> {
         }
     }
 
-    /// Takes the next bytes of the run, which must exist.
     fn take(&mut self, bytes: usize) -> Result<&[u8], Error> {
         let held = self.buffer.len() - self.at;
         if held < bytes {
@@ -340,7 +306,6 @@ impl Ord for Head<'_> {
     }
 }
 
-/// Merges runs. Calls `each` with the records of all runs, in order.
 fn merge(
     (reader, name, longest): (&dyn VolumeReader, &str, usize),
     runs: &[Range<u64>],

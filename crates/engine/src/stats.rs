@@ -12,14 +12,12 @@ use crate::stores::codes::Codes;
 use crate::stores::{ClusterStores, Composition};
 use crate::update::{DirectCounts, IndexHealth, far_grown, found_badly};
 
-/// Facts about an index, as `stratann stats --json` prints them. The keys of the JSON are a stable
-/// interface.
+/// Facts about an index. The keys of their JSON (`stratann stats --json`) are a stable interface.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Stats {
     /// The preset with which the index was built.
     pub preset: String,
-    /// The number of vectors on storage, including vectors that were deleted. These are the vectors
-    /// of the checkpoint, and vectors that were inserted directly since.
+    /// The number of vectors on storage, including deleted vectors and direct inserts.
     pub vectors: u64,
     /// The number of vectors that searches find, in the checkpoint and in the log.
     pub live: u64,
@@ -31,8 +29,7 @@ pub struct Stats {
     pub element: String,
     /// The metric.
     pub metric: String,
-    /// The mean degree of the nodes. In a cluster index, this number and all other numbers of a
-    /// graph are 0.
+    /// The mean degree of the nodes. In a cluster index, all numbers of a graph are 0.
     pub degree_mean: f64,
     /// The largest degree.
     pub degree_max: u32,
@@ -44,75 +41,67 @@ pub struct Stats {
     pub alpha: f32,
     /// The assignment of node numbers to rows.
     pub order: String,
-    /// The layout on disk. It is `coupled`, `packed`, `decoupled`, `inline`, `csr` or `layered` for
-    /// a graph. It is `replicated`, `addressed` or `grouped` for clusters.
+    /// The layout on disk: `coupled`, `packed`, `decoupled`, `inline`, `csr` or `layered` for a
+    /// graph; `replicated`, `addressed` or `grouped` for clusters.
     pub layout: String,
     /// The compression of lists and vectors.
     pub compression: Codecs,
     /// The bytes of the code of one vector.
     pub code_bytes: u32,
-    /// The content hash of the codebook. It is empty in an index of a format version below 3.
+    /// The content hash of the codebook. It is empty below format version 3.
     pub codebook: String,
-    /// The share of blocks that nodes use. It exists only in the layout `inline`.
+    /// The share of blocks that nodes use, in the layout `inline` only.
     pub fill: Option<BlockFill>,
-    /// The number of nodes in the navigation graph. It is 0 if there is no navigation graph.
+    /// The number of nodes in the navigation graph; 0 if there is none.
     pub navigation_nodes: u64,
     /// Facts about the clusters of a cluster index.
     pub clusters: Option<ClusterStats>,
-    /// The bytes of all files, divided by the raw bytes of live vectors. It is the index
-    /// amplification of the paper on second-tier memory, plus 1. It is 0 if there are no vectors.
+    /// The bytes of all files, divided by the raw bytes of live vectors: the index amplification of
+    /// the paper on second-tier memory, plus 1. 0 without vectors.
     pub amplification: f64,
     /// The bytes on disk of each component.
     pub bytes: Bytes,
-    /// The bits of an edge on disk: the bits of all lists, without the navigation graph, divided by
-    /// the number of edges.
+    /// The bits of all lists, without the navigation graph, divided by the number of edges.
     pub bits_per_edge: f64,
     /// The raw bytes of the vectors, divided by the bytes that they take on disk.
     pub vector_ratio: f64,
-    /// The bytes that the same collection and graph would take in the coupled layout, with the same
-    /// codes and the same navigation graph.
+    /// The bytes of the same vectors, graph, codes and navigation graph in the coupled layout.
     pub coupled_bytes: u64,
-    /// The share of `coupled_bytes` that this index saves: `1 - bytes.total / coupled_bytes`. It is
-    /// at most 1. If the index takes more bytes than the coupled layout, it is negative.
+    /// The share of `coupled_bytes` that this index saves: `1 - bytes.total / coupled_bytes`. It
+    /// may be negative.
     pub saved: f64,
-    /// The saved share for graph and vectors only. Papers report this figure.
+    /// The saved share for graph and vectors only, the figure of papers.
     pub graph_and_vectors: GraphAndVectors,
     /// The number of vectors of the checkpoint that were deleted or replaced after it.
     pub deleted: u64,
-    /// The number of records in segments that no longer belong to a vector of the checkpoint. A
-    /// merge deleted these vectors and left their records. When there are many such records, a
-    /// later merge frees them (DecoupleVS §3.5).
+    /// The number of records in segments of vectors that a merge deleted. A later merge frees them
+    /// when there are many (DecoupleVS §3.5).
     pub garbage: u64,
     /// The number of vectors in the log that are not in the checkpoint.
     pub logged: u64,
-    /// The bytes of the log's files. [`Stats::bytes`] does not include them.
+    /// The bytes of the log's files, which are not in [`Stats::bytes`].
     pub log_bytes: u64,
-    /// The bytes of storage that are reserved for deletes on a full disk. [`Stats::bytes`] and the
-    /// bytes of the log do not include them. The number is 0 if the file system cannot reserve
-    /// blocks.
+    /// The bytes that are reserved for deletes on a full disk, beside all other bytes. 0 if the
+    /// file system cannot reserve blocks.
     pub room_bytes: u64,
-    /// The cost of direct inserts since the index was opened for changes. `None` if the index does
-    /// not take direct inserts.
+    /// The cost of direct inserts since the index was opened for changes. `None` without direct
+    /// inserts.
     pub direct: Option<DirectCounts>,
-    /// The result of the last health check on a sample, if the index is open for changes.
-    /// [`Index::health`] runs a health check.
+    /// The last health check of a sample ([`Index::health`]), if the index is open for changes.
     pub health: IndexHealth,
-    /// The gravest failure in the background, if the index is open for changes. It is the reason
-    /// for one of four states:
+    /// The gravest failure in the background, if the index is open for changes, and the reason for
+    /// one of four states:
     ///
     /// - The handle takes no more changes.
     /// - A checkpoint may not be durable.
     /// - Vectors that belong in the graph on storage wait in memory.
     /// - The last checkpoint is old.
     ///
-    /// In each of these states, acknowledged changes are in the log, and searches find them. But
-    /// opening the index takes longer, and searches may take longer, too.
+    /// Acknowledged changes stay in the log, and searches find them.
     pub trouble: Option<String>,
-    /// The queries with which recall was measured. A search with a target recall uses this
-    /// measurement. `None` if recall was not measured.
+    /// The queries with which recall was measured. `None` if recall was not measured.
     pub calibrated: Option<Calibrated>,
-    /// The recall of served queries, if the index was opened with a
-    /// [watch](crate::OpenOptions::watch_recall).
+    /// The recall of served queries, under a [watch](crate::OpenOptions::watch_recall).
     pub live_recall: Option<LiveRecall>,
     /// The division of the memory budget that was given when the index was opened.
     pub memory: MemoryPlan,
@@ -139,8 +128,7 @@ pub struct ClusterStats {
     pub members_max: u32,
 }
 
-/// The compression of lists and vectors, by the names of the build. The names are empty in an index
-/// of format version 1, which has no compression.
+/// The compression of lists and vectors, by the names of the build. Empty in format version 1.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Codecs {
     /// The codec of lists.
@@ -149,9 +137,8 @@ pub struct Codecs {
     pub vector_codec: String,
 }
 
-/// The bytes of the files of nodes. These are pages of lists and of vectors, and the tables needed
-/// to read them (the directory, and the chunks of segments). Codes, codebook, navigation graph and
-/// counts of reads are not included.
+/// The bytes of pages of lists and vectors, and of the tables needed to read them: the directory
+/// and the chunks of segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct GraphAndVectors {
     /// The bytes on disk.
@@ -171,9 +158,8 @@ pub struct GraphAndVectors {
 /// | codes | one for each node; in inline R for each node | one for each node | one for each node |
 /// | ids | 8 bytes a vector | in `other` | in `other` |
 ///
-/// The file of ids exists if ids are not row numbers. In each layout, its bytes count as ids: 12
-/// bytes for each vector. In `packed`, `decoupled` and `layered`, records have different lengths.
-/// The bytes of ids on a page then depend on the ids of this page, and are not recorded.
+/// A file of ids, which exists if ids are not row numbers, adds 12 bytes for each vector to the
+/// ids.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Bytes {
     /// The bytes of adjacency lists and of the navigation graph.
@@ -182,21 +168,20 @@ pub struct Bytes {
     pub vectors: u64,
     /// The bytes of codes and of the codebook.
     pub codes: u64,
-    /// The bytes of ids. These are the ids in the records of the layouts coupled, inline and csr,
-    /// and the file of ids if it exists.
+    /// The bytes of ids in the records of the layouts coupled, inline and csr, and of the file of
+    /// ids.
     pub ids: u64,
     /// The bytes of the attributes of vectors: of the rows, and of the column index.
     pub columns: u64,
     /// All other bytes: headers, checksums, padding, counts of reads, and pages that direct inserts
-    /// appended. If records have different lengths, `other` also includes these lengths, the ids,
-    /// the directory, and the vectors of garbage.
+    /// appended. If records have different lengths: also their lengths, the ids, the directory and
+    /// garbage.
     pub other: u64,
     /// The sum of all components, which is the number of bytes of the files.
     pub total: u64,
 }
 
 impl Index {
-    /// The number of vectors of the checkpoint that were deleted. A placeholder does not count.
     pub(crate) fn deleted_in(&self, overlay: &Overlay) -> u64 {
         overlay.deleted.len().saturating_sub(self.placeholders()) as u64
     }
@@ -217,8 +202,6 @@ impl Index {
             IndexKind::Graph(facts) => Some(facts),
             IndexKind::Cluster(_) => None,
         };
-        // These bytes are pages that direct inserts added to the file. They do not count as lists
-        // or as vectors.
         let placement = manifest.placement.filter(|_| graph.is_some());
         let grown = placement.map_or(0, |placement| {
             let (built, _) = self.graph().files();
@@ -229,8 +212,7 @@ impl Index {
         let mut coupled_bytes =
             bytes.total - graph_and_vectors.bytes + graph_and_vectors.coupled_bytes;
         if composition.has_codes_in_records() {
-            // The coupled layout stores each code once, in a file of codes. This file includes the
-            // codes of the entry points.
+            // The coupled layout stores each code once, so the file of entry points is superfluous.
             coupled_bytes += stream::file_length(Codes::of_nodes(manifest));
             coupled_bytes -= bytes_of(manifest, FileKind::Entries);
         }
@@ -314,10 +296,8 @@ impl Index {
     }
 }
 
-/// The bytes of the components of a cluster index. Copies of vectors count as vectors, and
-/// structures that lead to vectors count as the graph. `came` is the number of vectors in clusters
-/// that were written after the build. Until a merge, the clusters that these clusters replaced
-/// count as well. The coupled layout has no size for a cluster index.
+/// The components of a cluster index. `came` is the number of vectors in clusters written after the
+/// build. Until a merge, the clusters that they replaced count too.
 fn clustered(manifest: &Manifest, id_bytes: usize, came: u64) -> (Bytes, GraphAndVectors) {
     let total = bytes_where(manifest, |_| true);
     let replicated = manifest.layout == FileKind::Replicated.name();
@@ -343,7 +323,7 @@ fn clustered(manifest: &Manifest, id_bytes: usize, came: u64) -> (Bytes, GraphAn
         codes: 0,
         ids,
         columns,
-        // The MANIFEST has some of these numbers, and may be wrong.
+        // The MANIFEST, which may be wrong, has some of these numbers.
         other: [graph, vectors, ids, columns]
             .into_iter()
             .fold(total, u64::saturating_sub),
@@ -357,14 +337,11 @@ fn clustered(manifest: &Manifest, id_bytes: usize, came: u64) -> (Bytes, GraphAn
     (bytes, graph_and_vectors)
 }
 
-/// The bytes of the components of a graph index.
 fn bytes(manifest: &Manifest, composition: &Composition) -> Bytes {
     let graph = list_bytes(manifest) + bytes_of(manifest, FileKind::Navigation);
     let vectors = vector_bytes(manifest) + bytes_of(manifest, FileKind::Chunks);
     let codes = bytes_where(manifest, |kind| kind.role() == Role::Codes)
         + code_bytes_in_records(manifest, composition);
-    // In encoded records, ids are stored with the vectors, and their bytes are not counted
-    // separately.
     let in_records = match composition.is_encoded() {
         true => 0,
         false => 8 * manifest.vectors,
@@ -378,7 +355,7 @@ fn bytes(manifest: &Manifest, composition: &Composition) -> Bytes {
         codes,
         ids,
         columns,
-        // The MANIFEST has some of these numbers, and may be wrong.
+        // The MANIFEST, which may be wrong, has some of these numbers.
         other: [graph, vectors, codes, ids, columns]
             .into_iter()
             .fold(total, u64::saturating_sub),
@@ -386,8 +363,6 @@ fn bytes(manifest: &Manifest, composition: &Composition) -> Bytes {
     }
 }
 
-/// The bytes of the files of nodes, and the bytes that their contents would take in the coupled
-/// layout.
 fn graph_and_vectors(manifest: &Manifest) -> GraphAndVectors {
     let tables = [FileKind::Chunks, FileKind::Directory];
     let bytes = bytes_where(manifest, |kind| kind.has_pages() || tables.contains(&kind));
@@ -395,8 +370,7 @@ fn graph_and_vectors(manifest: &Manifest) -> GraphAndVectors {
         manifest.dimension as usize,
         manifest.graph().degree as usize,
     );
-    // An index can be opened only if the coupled layout supports the element type, dimension and
-    // degree of its nodes.
+    // An open index has an element type, dimension and degree that the coupled layout supports.
     let coupled_bytes = CoupledShape::new(manifest.element, dim, degree)
         .map_or(bytes, |shape| shape.file_length(manifest.vectors));
     GraphAndVectors {
@@ -406,8 +380,6 @@ fn graph_and_vectors(manifest: &Manifest) -> GraphAndVectors {
     }
 }
 
-/// The bytes of the codes that are stored beside lists: the bytes of a code for each of R
-/// neighbours.
 fn code_bytes_in_records(manifest: &Manifest, composition: &Composition) -> u64 {
     match composition.has_codes_in_records() {
         true => {
@@ -417,25 +389,21 @@ fn code_bytes_in_records(manifest: &Manifest, composition: &Composition) -> u64 
     }
 }
 
-/// The bytes of all files of a kind.
 fn bytes_of(manifest: &Manifest, kind: FileKind) -> u64 {
     bytes_where(manifest, |of| of == kind)
 }
 
-/// The bytes of all files whose kind satisfies `counts`.
 fn bytes_where(manifest: &Manifest, counts: impl Fn(FileKind) -> bool) -> u64 {
     let of_kind = |entry: &&FileEntry| entry.kind().is_some_and(|(kind, _)| counts(kind));
     let entries = manifest.files.iter().filter(of_kind);
     entries.map(|entry| entry.length).sum()
 }
 
-/// The share of `all` by which `bytes` is smaller than `all`.
 fn saved(bytes: u64, all: u64) -> f64 {
     1.0 - bytes as f64 / all.max(1) as f64
 }
 
-/// The bytes of all lists. If the manifest does not have this number, it is the size of the coupled
-/// layout: for each node, one word for the degree and one word for each of R links.
+/// In the coupled layout, a list has one word for the degree and one for each of R links.
 fn list_bytes(manifest: &Manifest) -> u64 {
     match manifest.list_bytes {
         0 => 4 * manifest.vectors * (1 + u64::from(manifest.graph().degree)),
@@ -443,7 +411,7 @@ fn list_bytes(manifest: &Manifest) -> u64 {
     }
 }
 
-/// The bytes of all vectors. If the manifest does not have this number, vectors are uncompressed.
+/// If the manifest does not have the bytes of all vectors, they are uncompressed.
 fn vector_bytes(manifest: &Manifest) -> u64 {
     match manifest.vector_bytes {
         0 => raw_bytes(manifest),
@@ -451,7 +419,6 @@ fn vector_bytes(manifest: &Manifest) -> u64 {
     }
 }
 
-/// Bytes of all vectors before compression.
 fn raw_bytes(manifest: &Manifest) -> u64 {
     manifest.vectors * u64::from(manifest.dimension) * manifest.element.size() as u64
 }

@@ -1,10 +1,5 @@
 //! Finds and reads the files that the manifest of an index names. Files that contradict the
 //! manifest are refused.
-//!
-//! - [`place`]: finds the directory of an index, its manifest, and directories of several indexes
-//! - [`streams`]: reads byte strings, piece by piece
-//!
-//! [`stores::reading`](crate::stores::reading) reads the headers and the tables of stores.
 
 mod place;
 mod streams;
@@ -22,8 +17,7 @@ pub(crate) use self::streams::{
 };
 use crate::Error;
 
-/// The manifest's entry for a file of this kind. If an index has several files of this kind, `n` is
-/// the number of the file, from 0.
+/// If an index has several files of this kind, `n` is the number of the file, from 0.
 pub(crate) fn entry<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -36,7 +30,6 @@ pub(crate) fn entry<'m>(
         .ok_or_else(|| damaged(volume, MANIFEST, format!("it names no {role} file")))
 }
 
-/// Refuses a file whose length differs from the length in the manifest.
 pub(crate) fn check_length(
     volume: &dyn Volume,
     entry: &FileEntry,
@@ -54,24 +47,23 @@ pub(crate) fn check_length(
     .into())
 }
 
-/// Refuses a file that is shorter than the manifest says. Refuses a longer file too, unless pages
-/// may be appended to the file.
+/// Refuses a file that is shorter than the manifest says. If no pages may be appended, a longer
+/// file is refused too.
 pub(crate) fn check_file(
     volume: &dyn Volume,
     entry: &FileEntry,
     kind: FileKind,
 ) -> Result<(), Error> {
     let length = volume.len(&entry.name)?;
-    // Direct inserts append pages to the file, or to the last segment if there are segments. Pages
-    // after the pages of the checkpoint are ignored, since a crash may have left them.
+    // Direct inserts append pages. A crash may have left pages after those that the checkpoint
+    // names.
     if kind.has_pages() && length >= entry.length {
         return Ok(());
     }
     check_length(volume, entry, length)
 }
 
-/// An upper bound of the number of nodes. It relies only on the lengths of files, since the numbers
-/// in the files may be wrong. Each node takes at least a byte.
+/// An upper bound by the lengths of files, since each node takes at least a byte.
 pub(crate) fn most_nodes(volume: &dyn Volume, manifest: &Manifest) -> u64 {
     let nodes = manifest
         .placement
@@ -81,7 +73,7 @@ pub(crate) fn most_nodes(volume: &dyn Volume, manifest: &Manifest) -> u64 {
     nodes.min(bytes.fold(0, u64::saturating_add))
 }
 
-/// The name of a file of this kind for errors. `n` is as in [`entry`].
+/// The name of a file of this kind for errors.
 pub(crate) fn file_of(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -91,7 +83,6 @@ pub(crate) fn file_of(
     Ok(name_of(volume, &entry(volume, manifest, kind, n)?.name))
 }
 
-/// The error of a file with a contradiction.
 pub(crate) fn damaged(volume: &dyn Volume, name: &str, what: impl Into<String>) -> Error {
     Error::Damaged {
         file: name_of(volume, name),
@@ -108,7 +99,6 @@ pub(crate) fn of_another_index(volume: &dyn Volume, entry: &FileEntry) -> Error 
     )
 }
 
-/// The name of a file of the index, for errors.
 pub(crate) fn name_of(volume: &dyn Volume, name: &str) -> String {
     volume.place(name)
 }

@@ -1,7 +1,5 @@
-//! Divides work among several threads, or fewer if the system refuses threads.
-//!
-//! A system may refuse a thread at any time (`RLIMIT_NPROC`, a cgroup's `pids.max`). Then the
-//! threads that exist do all of the work. There is at least one, the calling thread.
+//! Divides work among several threads. If the system refuses threads (`RLIMIT_NPROC`, a cgroup's
+//! `pids.max`), fewer threads do all of the work.
 
 use std::num::NonZero;
 use std::sync::OnceLock;
@@ -9,28 +7,23 @@ use std::thread::{self, ScopedJoinHandle};
 
 use parking_lot::Mutex;
 
-/// The number of processors that this process may use. The first call finds the number with a dozen
-/// system calls, and later calls use the cached number. Without the cache, a server with one query
-/// a call would find the number thousands of times a second.
+/// The number of processors that this process may use. The number is cached, since a look-up costs
+/// a dozen system calls.
 pub fn processors() -> usize {
     static PROCESSORS: OnceLock<usize> = OnceLock::new();
     *PROCESSORS.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get))
 }
 
-/// The address space of a thread's stack in bytes, as the standard library reserves it.
+/// The address space that the standard library reserves for a thread's stack.
 const STACK: u64 = 2 << 20;
 
-/// The address space of the stacks of `threads` threads, in bytes. If a call checks for memory
-/// before it starts threads, it includes this number.
+/// Calls that check for memory include the address space of stacks.
 pub(crate) fn stacks(threads: usize) -> u64 {
     (threads as u64).saturating_mul(STACK)
 }
 
-/// Does all shares of some work on several threads, with one thread for each share if the system
-/// allows it. The calling thread is one of these threads. Returns the results in order.
-///
-/// # Panics
-/// The call panics if a share panics, with the same panic.
+/// Does all shares of some work on several threads, with the calling thread. If a share panics, the
+/// call panics.
 pub(crate) fn shared<S, T: Send>(
     shares: impl ExactSizeIterator<Item = S> + Send,
     work: impl Fn(S) -> T + Sync,
@@ -39,8 +32,7 @@ pub(crate) fn shared<S, T: Send>(
     shared_beside(shares, helpers, work, || ()).0
 }
 
-/// Does the same as [`shared`], with `helpers` threads in addition to the calling thread. The
-/// calling thread does `own` before it helps.
+/// Has `helpers` threads beside the calling thread, which does `own` before it helps.
 pub(crate) fn shared_beside<S, T: Send, O>(
     shares: impl ExactSizeIterator<Item = S> + Send,
     helpers: usize,
@@ -82,7 +74,6 @@ pub(crate) fn shared_beside<S, T: Send, O>(
     (done.into_iter().map(|(_, done)| done).collect(), own)
 }
 
-/// Starts a thread in a scope. Returns `None` if the system has no thread left.
 fn started<'scope, T: Send + 'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
     work: impl FnOnce() -> T + Send + 'scope,

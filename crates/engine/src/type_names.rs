@@ -1,5 +1,5 @@
-//! Parses names of types of columns. A name of pandas, SQL, Arrow or another program leads to the
-//! type here.
+//! Parses names of types of columns. Names of other programs, such as pandas and SQL, give
+//! suggestions.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::alike::meant;
 
-/// Names of types in other programs, in lower case and without parameters.
+/// In lower case, and without parameters.
 const ELSEWHERE: &[(ColumnType, &[&str])] = &[
     (ColumnType::Boolean, &["bool", "bit", "logical"]),
     (
@@ -110,7 +110,6 @@ pub struct NoColumnType {
     pub meant: Option<ColumnType>,
 }
 
-/// A suggestion in parentheses, if there is one.
 struct Suggested(Option<ColumnType>);
 
 impl fmt::Display for Suggested {
@@ -122,7 +121,6 @@ impl fmt::Display for Suggested {
     }
 }
 
-/// The names of all types of columns.
 fn names() -> [String; 7] {
     ColumnType::ALL.map(|kind| kind.to_string())
 }
@@ -131,7 +129,7 @@ fn names() -> [String; 7] {
 ///
 /// # Errors
 /// There is no such type. The error suggests the type that another program calls so, or else the
-/// type with the most similar name. Case does not matter for a suggestion.
+/// type with the most similar name.
 pub fn column_type(name: &str) -> Result<ColumnType, NoColumnType> {
     named(name).ok_or_else(|| NoColumnType {
         meant: elsewhere(name).or_else(|| alike(name)),
@@ -143,8 +141,7 @@ fn named(name: &str) -> Option<ColumnType> {
     all.find(|kind| kind.to_string() == name)
 }
 
-/// The type with this name in another program. A name may have parameters, such as "varchar(20)" or
-/// "datetime64[ns, UTC]".
+/// A name may have parameters: "varchar(20)", "datetime64[ns, UTC]".
 fn elsewhere(name: &str) -> Option<ColumnType> {
     let name = name.trim().to_lowercase();
     let called = |name: &str| {
@@ -152,7 +149,7 @@ fn elsewhere(name: &str) -> Option<ColumnType> {
         row.map(|(kind, _)| *kind)
     };
     let plain = name.split(['(', '[', '<']).next().unwrap_or(&name).trim();
-    // The elements of a list decide its type, and only the complete names of lists have them.
+    // The elements of a list decide its type.
     let list = ["list", "array"].contains(&plain) || name.ends_with("[]");
     called(&name).or_else(|| match list {
         true => None,
@@ -160,7 +157,6 @@ fn elsewhere(name: &str) -> Option<ColumnType> {
     })
 }
 
-/// The type with the most similar name.
 fn alike(name: &str) -> Option<ColumnType> {
     // A list of another type has no similar type here.
     if name.trim().ends_with("[]") {

@@ -1,5 +1,4 @@
-//! The visited set of a query. It is a direct-mapped filter of the nodes that were scored, and may
-//! forget nodes.
+//! The visited set of a query: a direct-mapped filter of scored nodes. It may forget nodes.
 //!
 //! ```text
 //!   slot = hash(node):        the slot has the last node with this hash
@@ -7,22 +6,17 @@
 //!   slot has another node:    the search scores the node, which replaces the other one
 //! ```
 //!
-//! A forgotten node costs only one more distance. When the search scores it again, the candidate
-//! list already has it, or its distance is beyond the bound of the list as before. In return, a
-//! look-up is one load without a data-dependent branch. The size of the filter depends on the list
-//! size, not on the collection. So the filter stays in the second-level cache for collections of
-//! any size.
+//! A forgotten node costs one more distance, and does not change the candidate list. In return, a
+//! look-up is one load without a data-dependent branch. The size depends only on the list size, so
+//! the filter stays in the second-level cache.
 
-/// The value of an empty slot. All node numbers are below it.
+/// All node numbers are below the value of an empty slot.
 const EMPTY: u32 = u32::MAX;
-/// The number of slots for each candidate of the list. It is large, since a hop scores tens of new
-/// nodes.
+/// The number of slots for each candidate. A hop scores tens of new nodes.
 const SLOTS_A_CANDIDATE: usize = 256;
-/// The least and the largest number of slots.
 const LEAST: usize = 1 << 12;
 const MOST: usize = 1 << 20;
 
-/// A set of nodes that may forget some of its nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Visited {
     slots: Vec<u32>,
@@ -36,17 +30,14 @@ fn slots(list: usize) -> usize {
 }
 
 impl Visited {
-    /// The bytes of the filter for a candidate list of size `list`.
     pub(crate) fn bytes(list: usize) -> usize {
         slots(list) * size_of::<u32>()
     }
 
-    /// The bytes that the filter takes in memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.slots.capacity() * size_of::<u32>()
     }
 
-    /// Empties the filter and sizes it for a candidate list of size `list`.
     pub(crate) fn clear(&mut self, list: usize) {
         let size = slots(list);
         self.slots.clear();
@@ -54,7 +45,7 @@ impl Visited {
         self.shift = 32 - size.trailing_zeros();
     }
 
-    /// Adds a node. Returns false if the set has the node already.
+    /// False if the set has the node already.
     #[inline]
     pub(crate) fn insert(&mut self, node: u32) -> bool {
         let at = (node.wrapping_mul(0x9E37_79B1) >> self.shift) as usize;

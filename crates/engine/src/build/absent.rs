@@ -10,17 +10,15 @@ use crate::filter::Schema;
 use crate::progress::Progress;
 use crate::{Error, ErrorKind, stored};
 
-/// The number of times that a process checks whether another process has created the index, and the
-/// pause between two checks. All checks together take ten seconds.
+/// The number of checks whether another process has created the index. All take ten seconds.
 const LOOKS: usize = 500;
 const BETWEEN: Duration = Duration::from_millis(20);
 
-/// Whether the directory `path` has an index. An index that exists must be for vectors with this
-/// dimension and element type, and with this metric.
+/// Whether the directory `path` has an index, which must fit these vectors and this metric.
 ///
 /// # Errors
-/// The call fails with [`Error::Argument`] if the index has vectors of another dimension or element
-/// type, or another metric. It also fails if the manifest of the index is damaged.
+/// The call fails with [`Error::Argument`] if the index has another dimension, element type or
+/// metric, or if its manifest is damaged.
 pub fn is_there_for(
     path: impl AsRef<Path>,
     element: Element,
@@ -52,13 +50,13 @@ pub fn is_there_for(
     Ok(true)
 }
 
-/// Creates an index without vectors if there is no index, like [`create_with_columns`]. If there is
-/// an index, the call leaves it unchanged and returns `None`. If several processes call this
-/// function at the same time, one of them creates the index, and the other processes wait for it.
+/// Creates an index like [`create_with_columns`]. If an index exists, it stays unchanged, and the
+/// result is `None`. If several processes call this function, one creates the index, and the others
+/// wait.
 ///
 /// # Errors
-/// The call fails for the reasons of [`create_with_columns`] and [`is_there_for`]. It also fails if
-/// `options` would overwrite an index.
+/// The call fails for the reasons of [`create_with_columns`] and [`is_there_for`], or if `options`
+/// would overwrite an index.
 pub fn create_if_absent(
     path: impl AsRef<Path>,
     element: Element,
@@ -83,7 +81,6 @@ pub fn create_if_absent(
         };
         looks += 1;
         match error.kind() {
-            // Another process creates the index at the same time.
             ErrorKind::Exists if stored::is_index(path)? && looks < LOOKS => {}
             ErrorKind::InUse if looks < LOOKS && !progress.interrupted() => {
                 std::thread::sleep(BETWEEN);

@@ -8,10 +8,7 @@ use super::format::CHOSEN;
 use crate::stores::codes::low_codes_of;
 use crate::{Error, Index};
 
-/// The bytes of a vector's code. If vectors have two codes, it is the bytes of the high code.
-///
-/// # Errors
-/// The call fails if this version does not know the preset or the kind of low codes.
+/// If a vector has two codes, the bytes of the high code.
 pub(crate) fn high_bytes(manifest: &Manifest) -> Result<usize, Error> {
     let stored = manifest.code_bytes as usize;
     let high = |low_codes: LowCodes| low_codes.high_bytes(stored);
@@ -19,15 +16,12 @@ pub(crate) fn high_bytes(manifest: &Manifest) -> Result<usize, Error> {
 }
 
 impl BuildOptions {
-    /// The options with which an index was built, for the index that replaces it. If the caller
-    /// sets no codebook, the build trains one for codes of the same length.
-    ///
-    /// # Errors
-    /// The call fails if this version does not know the preset, order, layout or compression.
+    /// The options for the index that replaces this one. Unless the caller gives a codebook, the
+    /// build trains one for codes of the same length.
     pub(crate) fn of_manifest(manifest: &Manifest) -> Result<Self, Error> {
         let facts = &manifest.build;
         let defaults = Self::default();
-        // If a manifest of an earlier version does not record a value, it has 0 for this value.
+        // A manifest of an earlier version has 0 for values that it does not record.
         let chosen = |value: u64, default: u64| if value == 0 { default } else { value };
         let options = Self {
             preset: manifest.preset.parse()?,
@@ -54,8 +48,7 @@ impl BuildOptions {
                 navigation: match (&graph.navigation, facts.navigation) {
                     // The manifest of an earlier version does not record the share.
                     (Some(_), 0.0) => options.navigation,
-                    // The last build may have had too few nodes for a navigation graph with this
-                    // share. A build of more nodes may have enough.
+                    // The last build may have had too few nodes for a navigation graph.
                     (_, share) => share,
                 },
                 ..options
@@ -71,8 +64,7 @@ impl BuildOptions {
 
 impl Index {
     /// The options of the index's build, as far as the index records them. If the preset chooses
-    /// this layout by itself, the options leave the layout open, since a build of more vectors may
-    /// need another layout.
+    /// this layout by itself, the options leave the layout open.
     ///
     /// # Errors
     /// The call fails if this version does not know the preset, order, layout or compression.

@@ -4,10 +4,8 @@ use stratann_layout::{BLOCK, chunks};
 
 use crate::Error;
 
-/// C, the uncompressed bytes of a chunk, for a given β. β is the memory that a search keeps for the
-/// chunks of the decoupled layout, as a share of the uncompressed vectors (DecoupleVS §3.3). The
-/// result is the smallest chunk for which this share is at most `overhead`. The compression of the
-/// vectors is not known yet, so the result assumes none.
+/// C, the bytes of the smallest chunk of vectors for which β is at most `overhead`. β is the memory
+/// that a search keeps for the chunks, as a share of the uncompressed vectors (DecoupleVS §3.3).
 ///
 /// # Errors
 /// The call fails if the share is more than 1, or less than the four bytes that each block of
@@ -20,8 +18,7 @@ pub fn chunk_bytes_for_overhead(overhead: f64, vector_bytes: u64) -> Result<u64,
         .and_then(|vector_bytes| chunks::chunk_bytes_for(overhead, INCOMPRESSIBLE, vector_bytes))
         .filter(|_| overhead <= 1.0);
     match bytes {
-        // A build refuses chunks that are smaller than a vector or a block. A larger chunk has less
-        // overhead.
+        // A build refuses chunks that are smaller than a vector or a block.
         Some(bytes) => Ok(bytes.max(vector_bytes).max(BLOCK as u64)),
         None => Err(Error::call(
             "chunk overhead",

@@ -5,10 +5,8 @@
 //!        ──> posting lists ──> table, heads, ids ──> MANIFEST
 //! ```
 //!
-//! The files depend on rows, options and seed, but not on the number of threads. If the source of
-//! the rows has no random access, the rows are first copied to a scratch file. For each row, the
-//! build keeps only the row's number, the row's clusters and their distances in memory. If a cap on
-//! memory is too low, the error names the memory that the build needs.
+//! The files depend on rows, options and seed, but not on the number of threads. If rows have no
+//! random access, they are first copied to a scratch file.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -42,53 +40,42 @@ use crate::stores::ids::PLACEHOLDER_ID;
 use crate::stores::writing::files::{Aligned, write_stream};
 use crate::{Compression, Error, Layout, Order, Preset, bounds};
 
-/// The bytes that are stored with a vector: its number, its external id and a checksum.
+/// The bytes beside a stored vector: its number, its external id and a checksum.
 const MEMBER: u64 = 16;
 
-/// The number of vectors in each cluster, if searches read whole clusters from an SSD. Together
-/// with their replicas, small vectors fill a block or two.
+/// Vectors in a cluster that a search reads as a whole. With their replicas, small vectors fill a
+/// block or two.
 const SIZE_REPLICATED: usize = 12;
-/// The number of vectors in each cluster, if vectors are stored once. Without replicas clusters are
-/// larger, because the heads and the links of their graph take memory.
+/// Vectors in a cluster without replicas. Larger clusters mean fewer heads in memory.
 const SIZE_ONCE: usize = 32;
-/// The largest number of clusters of a vector, if the caller does not set it (SPANN §4.1).
+/// The default of the largest number of clusters of a vector (SPANN §4.1).
 const REPLICAS: usize = 8;
-/// The largest number of clusters of a vector that a caller may set.
 const MOST_REPLICAS: usize = 64;
-/// A vector joins each cluster whose head is not much farther away than the nearest head. Its
-/// squared distance may exceed the nearest head's squared distance by at most this multiple of the
-/// nearest head's squared distance (10 in SPANN §4.1).
+/// A vector joins each cluster whose head is not much farther than the nearest head. This multiple
+/// of the nearest head's squared distance bounds the difference of the squared distances (10 in
+/// SPANN §4.1).
 const CLOSURE: f32 = 10.0;
 /// The number of clusters that each query of the log is assumed to probe.
 const LOGGED_PROBES: usize = 32;
-/// The approximate number of lists of member numbers that the model of lists is trained on, and the
-/// number of its Huffman tables.
+/// The approximate number of lists for training, and the number of Huffman tables.
 const TRAINING_LISTS: usize = 10_000;
 const TABLES: usize = 4;
-/// The number of rows that the build processes together.
 const CHUNK: usize = 4096;
-/// The approximate bytes of memory that a build needs in addition to the data of each row.
+/// The approximate bytes of memory of a build, without the data of rows.
 const BESIDE: u64 = 32 << 20;
 
-/// The decisions that follow from source and options, before any work begins.
 pub(super) struct ClusterPlan {
     layout: Layout,
-    /// The kind of the file that has the posting lists.
     extents: FileKind,
-    /// The number of vectors in each cluster.
     size: usize,
-    /// The largest number of clusters that a vector may be in.
     replicas: usize,
 }
 
 impl ClusterPlan {
-    /// The layout.
     pub(super) fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// Makes all decisions and checks that need no work. Returns `None` if the options ask for a
-    /// graph.
     pub(super) fn of(
         source: &dyn VectorSource,
         options: &BuildOptions,
@@ -155,7 +142,6 @@ impl ClusterPlan {
                 let remedy = "Leave it out, or choose the layout grouped";
                 return Err(Error::call("query log", path.display(), reason, remedy));
             }
-            // The file is checked before the work begins.
             let log = VectorFile::open(path)?;
             check_log(&log, source, path)?;
         }
@@ -176,26 +162,22 @@ impl ClusterPlan {
         }
     }
 
-    /// Whether each vector is stored only once, by itself or in a group.
     pub(super) fn stands_once(&self) -> bool {
         extent_kind(self.extents) != ExtentKind::Replicated
     }
 
-    /// The approximate bytes of memory that a search uses for heads and tables.
     pub(super) fn table_bytes(&self, source: &dyn VectorSource) -> u64 {
         let heads = (2 * source.rows() / self.size + 1) as u64;
         heads * (source.row_bytes() as u64 + 4 * 32 + 32)
     }
 
-    /// An upper bound of the bytes of the index on storage. It assumes that every vector is in as
-    /// many clusters as allowed.
+    /// An upper bound of the bytes on storage: every vector is in as many clusters as allowed.
     pub(super) fn most_bytes(&self, source: &dyn VectorSource) -> u64 {
         let (rows, row) = (source.rows() as u64, source.row_bytes() as u64);
         let heads = 2 * rows / self.size as u64 + 1;
         let replicas = self.replicas as u64;
         let members = match self.stands_once() {
-            // The number of a vector takes a few bits more than the gap between this number and the
-            // next one.
+            // The number of a vector takes a few bits more than the gap to the next number.
             true => rows * (row + MEMBER) + rows * replicas * 2,
             false => rows * replicas * (row + MEMBER),
         };
@@ -203,19 +185,16 @@ impl ClusterPlan {
         members + ids + heads * (row + 4 * 64 + BLOCK as u64 / 2)
     }
 
-    /// The approximate least memory with which the build works, in bytes.
     pub(super) fn memory(&self, source: &dyn VectorSource) -> u64 {
         let rows = source.rows();
         let heads = (2 * rows / self.size + 1) as u64;
-        // These are the links, and the rows of the heads. The rows are in memory in their own
-        // format, and as points.
+        // The links, and the rows of the heads in their own format and as points.
         let head = 4 * 64 + 2 * source.row_bytes() as u64 + 4 * source.dim() as u64;
         let members = 4 * rows as u64 * self.replicas as u64;
         BESIDE + 12 * rows as u64 + Memberships::bytes(rows, self.replicas) + members + heads * head
     }
 }
 
-/// Returns an error for options that apply only to graphs.
 fn refuse_graphs(options: &BuildOptions, layout: Layout) -> Result<(), Error> {
     let order = order_of(layout);
     let usual = BuildOptions::default();
@@ -243,7 +222,6 @@ fn refuse_graphs(options: &BuildOptions, layout: Layout) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether each vector is stored in the group of one of its clusters.
 fn has_groups(layout: Layout) -> bool {
     match layout {
         Layout::Grouped => true,
@@ -257,7 +235,6 @@ fn has_groups(layout: Layout) -> bool {
     }
 }
 
-/// The order by which vectors get their numbers.
 fn order_of(layout: Layout) -> Order {
     match has_groups(layout) {
         true => Order::Locality,
@@ -265,34 +242,28 @@ fn order_of(layout: Layout) -> Order {
     }
 }
 
-/// A build of clusters in progress.
 pub(super) struct ClusterBuild<'a> {
     pub(super) volume: &'a Arc<dyn Volume>,
     pub(super) source: &'a dyn VectorSource,
     pub(super) options: &'a BuildOptions,
     pub(super) plan: ClusterPlan,
-    /// Attributes of the rows.
     pub(super) attributes: Option<Rows<'a>>,
     pub(super) progress: &'a dyn Progress,
     pub(super) checkpoint: Checkpoint<'a>,
     pub(super) scratch: &'a Path,
     pub(super) carried: Carried<'a>,
-    /// The checks that each row must pass.
     pub(super) check: Check,
     pub(super) stages: Vec<(String, f64)>,
     pub(super) began: Instant,
     pub(super) cpu: Duration,
 }
 
-/// The clusters with their members, and the numbers of the vectors.
 struct Clustered {
     memberships: Memberships,
     heads: NavigationFile,
-    /// For each row, the cluster in whose group the row is stored. Empty if there are no groups.
+    /// For each row, the cluster in whose group the row is stored; empty without groups.
     groups: Vec<u32>,
-    /// The row of each vector, by the number of the vector.
     order: Vec<u32>,
-    /// The number of the vector of each row.
     number_of: Vec<u32>,
     /// The mean distance from a row to its nearest head, under the metric.
     radius: f32,
@@ -323,8 +294,8 @@ impl ClusterBuild<'_> {
             &clustered.heads.encode(),
         )?);
         let mut writer_features = 0;
-        // Without a file of ids, the ids are the numbers of the vectors. If each vector is stored
-        // in all of its clusters, no look-up leads from an id to a vector.
+        // Without a file of ids, ids are vector numbers. In `replicated`, no look-up leads from an
+        // id to a vector.
         let by_itself = self.plan.stands_once();
         if next_id != source.rows() as u64 || by_itself && !are_nodes(&clustered.order, options) {
             let ids = self.stage("ids", |build| {
@@ -399,8 +370,8 @@ impl ClusterBuild<'_> {
         }
         let committing = Instant::now();
         let committed = self.checkpoint.commit(&manifest)?;
-        // After the commit, no step may fail, and no interruption is checked. If a crash restores
-        // the previous index, the recorded inserts of that index are restored too.
+        // After the commit, no step may fail. A crash that restores the previous index restores its
+        // recorded inserts too.
         if takes_place && committed.trouble.is_none() {
             inserts::forget_replaced(&**self.volume);
         }
@@ -429,8 +400,7 @@ impl ClusterBuild<'_> {
         Ok((report, committed))
     }
 
-    /// Measures the recall of searches, within the memory cap. There is no measurement if the
-    /// collection is small, or if the cap leaves no memory for searches.
+    /// Small collections are not measured, nor those for which the cap leaves no memory.
     fn measure(&self, manifest: &mut Manifest) -> Result<(), Error> {
         let options = self.options;
         let small = (manifest.vectors as usize) < recall::LEAST_ROWS;
@@ -461,12 +431,10 @@ impl ClusterBuild<'_> {
         }
     }
 
-    /// The largest id that the index has ever had, plus 1.
     fn next_id(&self) -> u64 {
         super::next_id(self.source, self.options, &self.carried)
     }
 
-    /// The shape of the files, for an index of `clusters` clusters.
     fn shape(&self, source: &dyn VectorSource, clusters: u32) -> ClusterShape {
         let ids = self.options.ids.as_deref().unwrap_or_default();
         let are_rows = ids.iter().zip(0..).all(|(&id, row): (_, u64)| id == row);
@@ -484,7 +452,6 @@ impl ClusterBuild<'_> {
         }
     }
 
-    /// Checks all rows. If the source has no random access, copies them as well.
     fn read(&self, space: &mut Space) -> Result<Option<VectorFile>, Error> {
         let source = self.source;
         let _stage = Stage::begin(self.progress, "reading vectors", source.rows() as u64);
@@ -514,7 +481,6 @@ impl ClusterBuild<'_> {
         copy.map(Spool::finish).transpose()
     }
 
-    /// Divides the rows into clusters, and finds all clusters to which each row belongs.
     fn cluster(&mut self, rows: &PointRows<'_>) -> Result<Clustered, Error> {
         let (options, progress, scratch) = (self.options, self.progress, self.scratch);
         let (size, replicas) = (self.plan.size, self.plan.replicas);
@@ -572,10 +538,9 @@ impl ClusterBuild<'_> {
         Ok(Clustered {
             radius: match options.metric {
                 Metric::L2 => mean as f32,
-                // Vectors have length 1. So the squared distance is twice the cosine distance.
+                // Vectors have length 1, so the squared distance is twice the cosine distance.
                 Metric::Cosine => (mean / 2.0) as f32,
-                // Under the inner product, the clustering uses distances that are not distances of
-                // the metric.
+                // Under the inner product, the clustering uses other distances than the metric.
                 Metric::InnerProduct => 0.0,
             },
             memberships,
@@ -586,7 +551,6 @@ impl ClusterBuild<'_> {
         })
     }
 
-    /// Writes the posting lists, the vectors and the table.
     fn write(
         &self,
         source: &dyn VectorSource,
@@ -675,7 +639,6 @@ impl ClusterBuild<'_> {
         Ok(files)
     }
 
-    /// Writes each vector once, in the order of the source's rows.
     fn write_members(
         &self,
         source: &dyn VectorSource,
@@ -701,14 +664,12 @@ impl ClusterBuild<'_> {
         out.finish(|length| shape.header(FileKind::Addressed, length))
     }
 
-    /// The external id of a row.
     fn id_of(&self, row: u32) -> u64 {
         let ids = self.options.ids.as_deref();
         ids.map_or(u64::from(row), |ids| ids[row as usize])
     }
 
-    /// Checks rows again. Returns an error if rows have changed since the first check, and now fail
-    /// it.
+    /// Checks rows again, which may have changed since the first check.
     fn check_again(
         &self,
         source: &dyn VectorSource,
@@ -722,8 +683,6 @@ impl ClusterBuild<'_> {
     }
 }
 
-/// Refuses a query log whose vectors have another dimension or element type than the vectors of the
-/// index.
 fn check_log(log: &dyn VectorSource, source: &dyn VectorSource, path: &Path) -> Result<(), Error> {
     let (found, right) = ((log.element(), log.dim()), (source.element(), source.dim()));
     if found == right {
@@ -740,7 +699,6 @@ fn check_log(log: &dyn VectorSource, source: &dyn VectorSource, path: &Path) -> 
     ))
 }
 
-/// Counts how often the queries in a file probe each cluster.
 fn visits(
     rows: &PointRows<'_>,
     heads: &NavigationFile,
@@ -755,8 +713,8 @@ fn visits(
     cluster::visits(&navigation, &kernel, &queries, LOGGED_PROBES, progress)
 }
 
-/// Returns the row of each vector by the vector's number, and the number of each row. If there are
-/// groups, vectors are numbered group by group.
+/// The row of each vector, and the number of the vector of each row. With groups, vectors are
+/// numbered group by group.
 fn numbers(groups: &[u32], rows: usize) -> (Vec<u32>, Vec<u32>) {
     let mut order: Vec<u32> = (0..rows as u32).collect();
     if !groups.is_empty() {
@@ -769,14 +727,13 @@ fn numbers(groups: &[u32], rows: usize) -> (Vec<u32>, Vec<u32>) {
     (order, number_of)
 }
 
-/// The numbers of the members of all clusters.
 struct Lists<'a> {
     clustered: &'a Clustered,
     kind: ExtentKind,
     /// For each cluster, the index of its first row in `members`.
     starts: Vec<u32>,
     members: Vec<u32>,
-    /// The first number of each group. The last element is the number after the last group.
+    /// The first number of each group, and then the number after the last group.
     firsts: Vec<u32>,
 }
 
@@ -800,10 +757,9 @@ impl<'a> Lists<'a> {
         }
     }
 
-    /// Finds the numbers of a cluster's own members and of its other members, both ascending. If
-    /// there are groups, own members are the members that are stored in the cluster. In the layout
-    /// `replicated`, they are the members whose nearest cluster is this one. In a layout with
-    /// addresses (`Postings`), there are no own members.
+    /// Finds the ascending numbers of a cluster's own members and of its other members. With
+    /// groups, own members are stored in the cluster. In `replicated`, the cluster is their
+    /// nearest. With `Postings`, no member is own.
     fn of_cluster(&self, cluster: u32, own: &mut Vec<u32>, others: &mut Vec<u32>) {
         own.clear();
         others.clear();
@@ -828,7 +784,6 @@ impl<'a> Lists<'a> {
         others.sort_unstable();
     }
 
-    /// The number from which the member numbers of a cluster are counted.
     fn first_of(&self, cluster: u32) -> u32 {
         match self.kind {
             ExtentKind::Grouped => self.firsts[cluster as usize],
@@ -836,7 +791,6 @@ impl<'a> Lists<'a> {
         }
     }
 
-    /// Trains the model for member numbers on evenly spaced lists.
     fn model(&self, shape: ClusterShape) -> Result<stratann_codec::ListModel, Error> {
         let mut trainer = ListTrainer::new(shape.vectors, 0);
         let (mut own, mut others) = (Vec::new(), Vec::new());

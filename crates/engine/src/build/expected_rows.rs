@@ -1,9 +1,7 @@
-//! Estimates the storage and memory that attributes take, before a build.
+//! Estimates the storage and memory of attributes before a build, from an even sample of the rows.
 //!
-//! An even sample of the rows is written to a temporary folder in the format of a build. If the
-//! sample has all rows, the sizes are exact, although the order of the nodes may change them a
-//! little. Otherwise they are extrapolated from the growth between half of the sample and the whole
-//! sample.
+//! If the sample has all rows, the sizes are almost exact. Otherwise they are extrapolated from the
+//! growth between half of the sample and the whole sample.
 
 use stratann_layout::FileEntry;
 use stratann_tier::{Directory, TierError};
@@ -14,24 +12,21 @@ use crate::durable::Checkpoint;
 use crate::plan::segment_memory;
 use crate::stores::columns::SegmentWriter;
 
-/// The largest and the smallest number of rows of a sample, and its approximate bytes.
+/// The bounds of the number of rows of a sample, and its approximate bytes.
 const MOST_ROWS: usize = 1 << 16;
 const LEAST_ROWS: usize = 1 << 6;
 const BYTES: usize = 16 << 20;
 
-/// The costs of attributes, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ExpectedRows {
-    /// The bytes of the files of attributes.
     pub(super) storage: u64,
-    /// The bytes that the tables of attributes take in memory while the index is open.
+    /// The bytes of tables in memory while the index is open.
     pub(super) search: u64,
-    /// The bytes of memory that the sort takes during the build.
     pub(super) build: u64,
 }
 
 impl ExpectedRows {
-    /// The largest size of the temporary files while rows are sorted under a cap on memory.
+    /// The largest size of the temporary files of the sort.
     pub(super) fn scratch(&self, memory: Option<u64>) -> u64 {
         match self.storage > segment_memory(memory) {
             // For a numeric value, a record has 22 bytes during the sort, and 12 bytes in the file.
@@ -41,18 +36,12 @@ impl ExpectedRows {
     }
 }
 
-/// The row numbers of an even sample that has `count` of `rows` rows.
 fn even(rows: usize, count: usize) -> impl Iterator<Item = usize> {
-    // The result is less than `rows`, since `n` is less than `count`.
+    // Less than `rows`, since `n` is less than `count`.
     (0..count).map(move |n| (n as u128 * rows as u128 / count as u128) as usize)
 }
 
 impl Rows<'_> {
-    /// Estimates the costs of attributes for `vectors` vectors, at least one.
-    ///
-    /// # Errors
-    /// The call fails if a row cannot be read, or if the folder for temporary files cannot be
-    /// written.
     pub(super) fn expected(&self, vectors: usize) -> Result<ExpectedRows, Error> {
         let few = vectors.min(LEAST_ROWS);
         let mut bytes = 0;
@@ -64,7 +53,6 @@ impl Rows<'_> {
         self.expected_of(vectors, sample.min(vectors))
     }
 
-    /// Does the same as [`expected`](Self::expected), with a sample of `sample` rows.
     fn expected_of(&self, vectors: usize, sample: usize) -> Result<ExpectedRows, Error> {
         let (storage, search) = self.written(vectors, sample)?;
         let mut expected = ExpectedRows {
@@ -85,7 +73,7 @@ impl Rows<'_> {
         Ok(expected)
     }
 
-    /// Writes the rows of a sample. Returns the bytes that they take on storage and in memory.
+    /// Returns the bytes of the rows on storage and in memory.
     fn written(&self, vectors: usize, sample: usize) -> Result<(u64, u64), Error> {
         let failed = |source| {
             let place = std::env::temp_dir().display().to_string();
@@ -111,7 +99,6 @@ mod tests {
     use super::*;
     use crate::{Row, RowTable, Silent, Value};
 
-    /// Makes rows with a number, a word of a small set, a word of a large set, and a payload.
     fn rows(count: usize) -> RowTable {
         let row = |at: usize| Row {
             attributes: [

@@ -13,35 +13,23 @@ use crate::{Error, Layout, Order, bounds};
 
 const MORE_THAN_MAX_DEGREE: usize = MAX_DEGREE + 1;
 
-/// The longest time between two savepoints, in seconds: a week.
+/// The longest time between two savepoints: a week.
 const MOST_SECONDS: f64 = 604_800.0;
 
-/// The facts that follow from source and options, before any work begins.
 pub(super) struct Facts {
-    /// The writer of nodes.
     pub(super) writer: Box<dyn NodeWriter>,
-    /// The layout.
     pub(super) layout: Layout,
-    /// R, the largest number of neighbours of a node.
     pub(super) degree: usize,
-    /// The reasons for this degree, if it follows from a space budget.
     pub(super) space: Option<SpaceChoice>,
-    /// L, the list size of the build.
     pub(super) build_list: usize,
-    /// The number of nodes that a page is expected to have.
     pub(super) nodes_per_page: usize,
-    /// The bytes of a vector's PQ code.
     pub(super) code_bytes: usize,
-    /// The order of nodes.
     pub(super) order: Order,
-    /// The number of nodes in the navigation graph. It is 0 if there is no such graph.
     pub(super) navigation_nodes: usize,
-    /// The number of rows on which the codebook is trained.
     pub(super) training_rows: usize,
 }
 
 impl Facts {
-    /// Makes all decisions and checks that need no work.
     pub(super) fn of(source: &dyn VectorSource, options: &BuildOptions) -> Result<Self, Error> {
         let (rows, dim) = (source.rows(), source.dim());
         if rows == 0 {
@@ -116,8 +104,7 @@ impl Facts {
             order: options.order.unwrap_or(options.preset.order),
             training_rows: training_rows(options.memory, dim),
             navigation_nodes: match (options.navigation * rows as f64).ceil() as usize {
-                // Over less than 16 nodes, a navigation graph saves no reads compared with a start
-                // at the medoid.
+                // Over less than 16 nodes, a navigation graph saves no reads.
                 0..16 => 0,
                 nodes => nodes,
             },
@@ -125,7 +112,6 @@ impl Facts {
     }
 }
 
-/// The error of a build that has no rows.
 pub(super) fn no_rows(source: &dyn VectorSource) -> Error {
     Error::call(
         source.name(),
@@ -135,14 +121,12 @@ pub(super) fn no_rows(source: &dyn VectorSource) -> Error {
     )
 }
 
-/// The error of a build that has too many rows.
 pub(super) fn too_many_rows(rows: usize) -> Error {
     let reason = format!("an index has fewer than {} vectors", u32::MAX);
     let remedy = "Divide the vectors among several indexes";
     Error::call("number of vectors", rows, reason, remedy)
 }
 
-/// The kind of low codes, if the index has low codes.
 pub(super) fn low_codes(options: &BuildOptions) -> Result<Option<LowCodes>, Error> {
     match (options.low_codes, options.preset.low_codes) {
         (Some(asked), None) => {
@@ -154,8 +138,7 @@ pub(super) fn low_codes(options: &BuildOptions) -> Result<Option<LowCodes>, Erro
     }
 }
 
-/// The bytes of a vector's code, or of both codes if vectors have two. If a codebook is given, it
-/// determines this number, and must fit the vectors.
+/// The bytes of the codes of a vector. A given codebook must fit the vectors.
 fn code_bytes(dim: usize, options: &BuildOptions) -> Result<usize, Error> {
     let Some(codebook) = &options.codebook else {
         let low_codes = low_codes(options)?;
@@ -207,18 +190,15 @@ fn code_bytes(dim: usize, options: &BuildOptions) -> Result<usize, Error> {
     }
 }
 
-/// The number of rows on which the codebook is trained. Under a memory cap, the floats of these
-/// rows take an eighth of the cap.
+/// Under a memory cap, the floats of these rows take an eighth of the cap.
 pub(crate) fn training_rows(memory: Option<u64>, dim: usize) -> usize {
     let most = codebook::training_rows(dim);
     memory.map_or(most, |bytes| {
-        // A row needs memory for its floats, and about as many bytes again in the buffers of the
-        // training threads.
+        // A row needs as many bytes again in the buffers of the training threads.
         ((bytes / 8) as usize / (8 * dim)).clamp(1_000, most)
     })
 }
 
-/// The error of a call in which two rows have the same id.
 pub(crate) fn twice(id: u64) -> Error {
     Error::call(
         format!("the id {id}"),
@@ -228,7 +208,6 @@ pub(crate) fn twice(id: u64) -> Error {
     )
 }
 
-/// Refuses ids if there are too few or too many, or if an id occurs twice.
 pub(super) fn check_ids(ids: &[u64], rows: usize) -> Result<(), Error> {
     if ids.len() != rows {
         return Err(Error::call(

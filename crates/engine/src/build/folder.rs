@@ -7,13 +7,13 @@ use stratann_tier::{Home, TierError, Volume};
 
 use crate::Error;
 
-/// A folder for the data that a build under a memory cap cannot keep in memory. The drop of this
-/// value removes the folder. If a crash leaves the folder, the next build removes it.
+/// Data that a build under a memory cap cannot keep in memory. After a crash, the next build
+/// removes it.
 pub(crate) struct ScratchFolder(PathBuf, Home);
 
 impl ScratchFolder {
-    /// Creates the folder in the directory of an index whose lock the caller has. If another
-    /// directory has the path of the index now, the call creates and removes no file.
+    /// The caller has the lock of the index. If another directory has the path now, no file is
+    /// created.
     pub(crate) fn beside(volume: &dyn Volume, index: &Path) -> Result<Self, Error> {
         volume.check_held()?;
         volume.check_path(index)?;
@@ -24,7 +24,6 @@ impl ScratchFolder {
         Ok(folder)
     }
 
-    /// The path of the folder.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }

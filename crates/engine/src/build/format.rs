@@ -1,5 +1,4 @@
-//! The conversion of nodes to bytes. This module chooses the layout and the compression, and
-//! derives the facts that follow, before any work.
+//! Chooses the layout and the compression before any work, and derives the facts that follow.
 
 use stratann_layout::BLOCK;
 
@@ -12,21 +11,15 @@ use crate::stores::writing::coding::Coding;
 use crate::stores::writing::{Choices, Expected, NodeWriter};
 use crate::{Compression, Error, Layout, plan};
 
-/// The default of the degree bound R.
 const USUAL_DEGREE: usize = 64;
 
-/// A layout, with the choices that follow from it.
 pub(super) struct Choice {
-    /// The writer of the layout's nodes.
     pub(super) writer: Box<dyn NodeWriter>,
-    /// The layout.
     pub(super) layout: Layout,
-    /// R, the largest number of neighbours of a node.
     pub(super) degree: usize,
-    /// The number of nodes that a page is expected to have, which is at least 1. Locality order
-    /// divides the rows into groups of this size.
+    /// The number of nodes that a page is expected to have, at least 1. Locality order has groups
+    /// of this size.
     pub(super) nodes_per_page: usize,
-    /// The reasons for this degree, if it follows from a space budget.
     pub(super) space: Option<SpaceChoice>,
 }
 
@@ -39,9 +32,8 @@ pub(super) const CHOSEN: [Layout; 4] = [
 ];
 
 impl Choice {
-    /// Chooses the layout. The options decide first. If they leave the layout open, the preset
-    /// decides. If the preset leaves it open too, the size of the vectors and a sample of them
-    /// decide.
+    /// The options decide first, then the preset, and then the size of the vectors and a sample of
+    /// them.
     pub(super) fn of(
         source: &dyn VectorSource,
         options: &BuildOptions,
@@ -61,8 +53,8 @@ impl Choice {
             Some(layout) => layout,
             None if !codes_fit => Layout::Inline,
             None if expected.are_packed() => Layout::Packed,
-            // The layout with vectors in two parts has a compression of its own. So an explicit
-            // compression other than `best` excludes this layout.
+            // Vectors in two parts have a compression of their own. So another explicit compression
+            // excludes them.
             None if compression != Compression::Best => Layout::Decoupled,
             None => {
                 let coding = Coding::new(source, degree, compression)?;
@@ -85,8 +77,7 @@ impl Choice {
             let remedy = "Choose a layout with codes in memory, or another preset";
             return Err(Error::call("layout", layout, reason, remedy));
         }
-        // The choices above were made with the usual degree. A longer list does not change the
-        // reasons for them, so they stay.
+        // The choices above assume the usual degree. A longer list does not change their reasons.
         let space = match options.space {
             Some(budget) => {
                 let compression = match layout.composition().vectors {
@@ -133,14 +124,12 @@ impl Choice {
     }
 }
 
-/// Whether the memory of searches suffices for all codes.
 fn codes_fit(source: &dyn VectorSource, options: &BuildOptions, code_bytes: usize) -> bool {
     let codes = source.rows() as u64 * code_bytes as u64;
     let least = plan::least(source.dim(), codes);
     options.search_memory.is_none_or(|budget| budget >= least)
 }
 
-/// Refuses a layout for which searches will not have enough memory.
 fn check_search_memory(
     source: &dyn VectorSource,
     options: &BuildOptions,
@@ -165,8 +154,7 @@ fn check_search_memory(
     }
 }
 
-/// Refuses an explicit compression if the layout has no compression. The compression of a preset
-/// applies only to layouts that have compression.
+/// The compression of a preset is ignored if the layout has none.
 fn check_uncompressed(options: &BuildOptions, layout: Layout) -> Result<(), Error> {
     match options.compression {
         Some(asked @ (Compression::Paper | Compression::Best)) => {
@@ -178,7 +166,6 @@ fn check_uncompressed(options: &BuildOptions, layout: Layout) -> Result<(), Erro
     }
 }
 
-/// Refuses chunks or segments that are too small for a vector.
 fn check_sizes(options: &BuildOptions, vector_bytes: u64) -> Result<(), Error> {
     let least = vector_bytes.max(BLOCK as u64);
     if options.chunk_bytes < least {

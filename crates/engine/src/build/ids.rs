@@ -1,12 +1,10 @@
-//! The file of ids. An index has this file if its ids are not its node numbers. A build adds the
-//! entries in the order of nodes, and the file stores them in the order of ids.
+//! The file of ids, which exists if ids are not node numbers. Its entries are in the order of ids.
 //!
 //! ```text
 //!   id, node ──> sorted in the available memory (`sorter.rs`) ──> ids-…
 //! ```
 //!
-//! If the ids are exactly the numbers from 0 on, only the nodes are stored. This is the case if the
-//! ids are row numbers and the nodes have another order than the rows.
+//! If the ids are exactly the numbers from 0 on, only the nodes are stored.
 
 use stratann_layout::ids::entry;
 use stratann_layout::{FileEntry, FileKind, IdsFile};
@@ -19,17 +17,14 @@ use crate::progress::{Progress, Stage};
 use crate::sorter::Sorter;
 use crate::stores::writing::files::write_made;
 
-/// The least and the largest memory for the sort of entries, in bytes.
 pub(crate) const LEAST_MEMORY: u64 = 1 << 20;
 const MOST_MEMORY: u64 = 64 << 20;
-/// The kind and the number of the scratch file for entries that exceed the memory. The file of ids
-/// itself has no number.
+/// The kind and the number of the scratch file. The file of ids itself has no number.
 const SCRATCH: (FileKind, u32) = (FileKind::Ids, 0);
-/// The number of entries between two checks for an interruption.
 const BETWEEN_LOOKS: usize = 1 << 16;
 
-/// Whether the external id of each node is the number of the node, so that no file of ids is
-/// needed. `order` has the row of each node.
+/// Without such a file, the external id of each node is its number. `order` has the row of each
+/// node.
 pub(super) fn are_nodes(order: &[u32], options: &BuildOptions) -> bool {
     let ids = options.ids.as_deref();
     let id = |row: u32| ids.map_or(u64::from(row), |ids| ids[row as usize]);
@@ -37,7 +32,6 @@ pub(super) fn are_nodes(order: &[u32], options: &BuildOptions) -> bool {
     nodes.all(|(node, &row): (u64, _)| id(row) == node)
 }
 
-/// Writes the file of ids. `order` has the row of each node.
 pub(super) fn write_ids(
     volume: &dyn Volume,
     checkpoint: &Checkpoint<'_>,
@@ -67,19 +61,16 @@ pub(super) fn write_ids(
     sorter.finish()
 }
 
-/// Sorts entries by id, in bounded memory.
 pub(crate) struct IdSorter<'a> {
     volume: &'a dyn Volume,
     checkpoint: &'a Checkpoint<'a>,
     sorter: Sorter<'a>,
     count: u64,
-    /// The largest id.
     largest: u64,
 }
 
 impl<'a> IdSorter<'a> {
-    /// Creates a sorter with `memory` bytes of memory. Entries that exceed this memory are written
-    /// to a file of the checkpoint, in `volume`.
+    /// Entries beyond `memory` bytes are written to a file of the checkpoint.
     pub(crate) fn new(volume: &'a dyn Volume, checkpoint: &'a Checkpoint<'a>, memory: u64) -> Self {
         Self {
             volume,
@@ -91,23 +82,15 @@ impl<'a> IdSorter<'a> {
     }
 
     /// Adds an entry. The caller must add each node once.
-    ///
-    /// # Errors
-    /// The call fails if entries that exceed the memory cannot be written.
     pub(crate) fn push(&mut self, id: u64, node: u32) -> Result<(), Error> {
         self.count += 1;
         self.largest = self.largest.max(id);
         self.sorter.push(&[&id.to_be_bytes(), &node.to_be_bytes()])
     }
 
-    /// Writes the checkpoint's file of all entries, ordered by id.
-    ///
-    /// # Errors
-    /// The call fails if the file cannot be written, if an entry on storage cannot be read or is
-    /// damaged, or if an id occurs twice.
+    /// Writes all entries, ordered by id. The call fails if an id occurs twice.
     pub(crate) fn finish(self) -> Result<FileEntry, Error> {
-        // If there are as many ids as numbers from 0 to the largest id, and no id occurs twice, the
-        // ids are exactly these numbers.
+        // As many different ids as numbers from 0 to the largest id are exactly these numbers.
         let file = match self.largest.checked_add(1) == Some(self.count) {
             true => IdsFile::nodes_alone(self.count),
             false => IdsFile::pairs(self.count),
@@ -165,16 +148,13 @@ mod tests {
     use super::*;
     use crate::stores::ids::{IdTable, LastBlock};
 
-    /// An id and its node.
     type Entry = (u64, u32);
 
-    /// Entries whose order is independent of their ids.
     fn entries(count: u32) -> Vec<Entry> {
         let id = |node: u32| u64::from(node).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 3;
         (0..count).map(|node| (id(node), node)).collect()
     }
 
-    /// The least possible memory, with which the sort makes many runs.
     const LITTLE: u64 = 0;
 
     fn sort(volume: &SimVolume, entries: &[Entry], memory: u64) -> Result<Vec<Entry>, Error> {
@@ -217,7 +197,6 @@ mod tests {
     #[test]
     fn nodes_of_row_numbers_stand_alone_and_come_out_by_id() {
         for count in [1u32, 2, 701, 3_000] {
-            // The order of the nodes is independent of the order of the rows.
             let entries: Vec<Entry> = (0..count)
                 .map(|node| (u64::from((node * 7 + 3) % count), node))
                 .collect();
@@ -236,7 +215,6 @@ mod tests {
                 assert_eq!(table.entries(), IdsFile::nodes_alone(count.into()));
             }
         }
-        // One of the ids is not a row number, and in the second test an id occurs twice.
         let text =
             |entries: &[Entry]| sort(&SimVolume::new(), entries, LITTLE).map_err(|e| e.to_string());
         assert_eq!(
@@ -271,7 +249,7 @@ mod tests {
                     break;
                 }
                 assert_eq!(volume.list().unwrap(), Vec::<String>::new());
-                // If the manifest is missing, the check of its facts may fail, which does no harm.
+                // If the manifest is missing, the check of its facts may fail.
                 if let Ok(sorted) = sorted {
                     assert_eq!(sorted.len(), 1_500, "{operation:?} {met}");
                 }

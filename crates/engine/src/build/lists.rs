@@ -1,17 +1,16 @@
-//! Estimates the bytes of compressed lists before the graph exists. The estimate uses graphs over
-//! samples of the rows.
+//! Estimates the bytes of compressed lists before the graph exists, from graphs over samples of the
+//! rows.
 //!
 //! ```text
 //!   Elias-Fano code of R of N numbers, at most:  2 + log2(N / R) bits each
 //!   bytes of lists:  this bound, less a saving (neighbours are near in the order of nodes)
 //! ```
 //!
-//! The saving in bits for each edge grows with the collection, by about the same amount with each
-//! doubling. With R=64, it is 2.6 bits for a sample of 4,096 rows of photo-sift-100k and 4.5 bits
-//! for all 100,000 rows. For package-text, it is 1.3 bits for such a sample and 2.7 bits for all
-//! 40,000 rows. So graphs with R=64 over two samples, one twice as large as the other, show the
-//! saving and its growth. To be safe, the estimate counts only a part of the growth ([`COUNTED`]).
-//! Shorter lists save less ([`ExpectedLists::bits`]).
+//! The saving for each edge grows by about the same number of bits with each doubling of the
+//! collection. With R=64, it is 2.6 bits for 4,096 rows of photo-sift-100k and 4.5 bits for all
+//! 100,000. For package-text, it is 1.3 bits, and 2.7 bits for all 40,000 rows. So graphs over two
+//! samples show the saving and its growth. To be safe, only a part of the growth counts
+//! ([`COUNTED`]).
 //!
 //! One thread builds both graphs, so that the same rows give the same degree each time.
 
@@ -24,41 +23,30 @@ use crate::progress::Silent;
 use crate::stores::writing::coding::Coding;
 use crate::{Error, Order};
 
-/// The number of rows in the larger sample.
 const SAMPLED: usize = 4096;
-/// The largest size of the rows of a sample, in bytes.
 const SAMPLED_BYTES: usize = 32 << 20;
 /// The least number of rows for samples. With fewer rows, the whole index is small.
 const LEAST: usize = 4 * SAMPLED;
-/// R and the list size L of the graphs over the samples.
 const DEGREE: usize = 64;
 const BUILD_LIST: usize = 100;
-/// The share of the growth that the estimate counts.
 const COUNTED: f64 = 0.8;
-/// The bytes of a list's header and of the unused bits of its last byte, as an upper bound of the
-/// average.
+/// The mean bytes of a list's header and of the unused bits of its last byte, at most.
 const HEADER: f64 = 2.0;
 
-/// The expected size of lists in a collection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ExpectedLists {
     rows: usize,
-    /// The number of bits for each edge that lists of [`DEGREE`] neighbours save, compared with the
-    /// upper bound.
+    /// The bits for each edge that lists of [`DEGREE`] neighbours save.
     saving: f64,
 }
 
 impl ExpectedLists {
-    /// The upper bound, which is valid for any order of the nodes.
     pub(super) fn bound(rows: usize) -> Self {
         Self { rows, saving: 0.0 }
     }
 
-    /// Estimates the size of lists from samples of the rows. If the source or the memory is small,
-    /// or if nodes are in input order, the result is the upper bound.
-    ///
-    /// # Errors
-    /// The call fails if a row cannot be read, or if the graph over a sample cannot be built.
+    /// Without samples, the estimate is the upper bound: if the source or the memory is small, and
+    /// in input order.
     pub(super) fn of(
         source: &dyn VectorSource,
         coding: &Coding,
@@ -66,9 +54,8 @@ impl ExpectedLists {
     ) -> Result<Self, Error> {
         let rows = source.rows();
         let sampled = SAMPLED.min(SAMPLED_BYTES / source.row_bytes().max(1));
-        // The build of a graph needs memory for the rows, for their copies in the space where the
-        // build compares them (`Points`), and for the lists. The copies and the lists need about as
-        // much memory as the rows, or more.
+        // The rows, their copies (`Points`), and the lists. Copies and lists need as much memory as
+        // the rows, or more.
         let takes = 4 * (sampled * (source.row_bytes() + 8 * DEGREE)) as u64;
         // In input order, the neighbours of a node may have any numbers.
         let is_ordered = options.order.unwrap_or(options.preset.order) == Order::Locality;
@@ -85,12 +72,10 @@ impl ExpectedLists {
         })
     }
 
-    /// The number of bits of an edge in lists of `degree` neighbours.
     pub(super) fn bits(&self, degree: usize) -> f64 {
-        // The shares are a lower bound of measured shares, on samples and on all rows of
-        // photo-sift, package-text and package-wide. Lists of 16 edges have .51 to .77 of the
-        // saving of lists of 64 edges. Lists of 40 edges have .82 to .93 of it, and lists of 88
-        // edges have .95 and more.
+        // Lower bounds of measured shares. On photo-sift, package-text and package-wide, lists of
+        // 16 edges have .51 to .77 of the saving of lists of 64. Lists of 40 have .82 to .93, and
+        // lists of 88 have .95 and more.
         let counted = (degree as f64).clamp(16.0, 64.0);
         let share = match counted <= 40.0 {
             true => 0.5 + 0.3 * (counted - 16.0) / 24.0,
@@ -100,19 +85,15 @@ impl ExpectedLists {
         (bound(degree, self.rows) - self.saving * share).max(1.0)
     }
 
-    /// The number of bytes of a list of `degree` neighbours.
     pub(super) fn bytes(&self, degree: usize) -> f64 {
         degree as f64 * self.bits(degree) / 8.0 + HEADER
     }
 }
 
-/// The largest number of bits that each of `degree` numbers below `rows` takes on average.
 fn bound(degree: usize, rows: usize) -> f64 {
     2.0 + (rows as f64 / degree as f64).max(1.0).log2()
 }
 
-/// The number of bits for each edge that lists save in a graph over an even sample of `sampled`
-/// rows.
 fn saving(
     source: &dyn VectorSource,
     coding: &Coding,
@@ -188,8 +169,6 @@ mod tests {
             };
             let coding = Coding::new(&rows, 32, Compression::Best).unwrap();
             let lists = ExpectedLists::of(&rows, &coding, &options).unwrap();
-            // A second estimate equals the first. This part is slow, since the graphs over samples
-            // take seconds.
             if slow() {
                 let again = ExpectedLists::of(&rows, &coding, &options).unwrap();
                 assert_eq!(lists.saving, again.saving);
@@ -199,16 +178,14 @@ mod tests {
                 .unwrap()
                 .stats();
             let (expected, found) = (lists.bits(32), stats.bits_per_edge);
-            // Without samples, the estimate is 11.3 bits for any order. Lists in locality order
-            // take 8 to 9 bits.
+            // Without samples, the estimate is 11.3 bits. Lists in locality order take 8 to 9 bits.
             assert!(
                 found < expected && expected < found + 1.2,
                 "{order}: {expected}, {found}"
             );
             assert!(lists.bits(96) < lists.bits(64) && lists.bits(64) < expected);
         }
-        // If a memory cap is too low for samples, or if the collection is small, the estimate is
-        // the upper bound.
+        // With little memory or a small collection, the estimate is the upper bound.
         let little = BuildOptions {
             memory: Some(1 << 20),
             ..BuildOptions::default()

@@ -1,4 +1,4 @@
-//! Measures the facts about an index that the planner needs, before the index is committed.
+//! Measures the facts about an index that the planner needs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,16 +23,15 @@ use crate::stores::writing::files::write_stream;
 pub(super) const MEASURING: u64 = 24 << 20;
 
 impl Build<'_> {
-    /// Samples the rows for the measurement of the planner's figures. Returns no rows if the
-    /// collection is small.
+    /// No rows if the collection is small.
     pub(super) fn sample_queries(&self, graph: &Constructed) -> Result<Vec<u8>, Error> {
         let rows = graph.rows.in_order(&graph.order, self.writing.source);
         if rows.rows() < measure::LEAST_ROWS {
             return Ok(Vec::new());
         }
         let sample = self.writing.sample(measure::sample_size(rows.rows()));
-        // Nodes with consecutive numbers may be near each other. So each half takes every second
-        // node of the sample, and covers the whole collection.
+        // Consecutive nodes may be near each other. So each half takes every second node of the
+        // sample.
         let (first, second) = (sample.iter().step_by(2), sample.iter().skip(1).step_by(2));
         let nodes: Vec<u32> = first.chain(second).copied().collect();
         let mut queries = vec![0; nodes.len() * rows.row_bytes()];
@@ -40,8 +39,7 @@ impl Build<'_> {
         Ok(queries)
     }
 
-    /// Measures for the planner how many reads memory saves. There is no measurement if the memory
-    /// cap is too low for the codes.
+    /// Measures how many reads memory saves, unless the memory cap is too low for the codes.
     pub(super) fn measure(&self, manifest: &mut Manifest, queries: &[u8]) -> Result<(), Error> {
         let codes = match self.facts.layout.has_codes_in_records() {
             true => 0,
@@ -74,7 +72,6 @@ impl Build<'_> {
     }
 }
 
-/// Opens an index that is about to be committed, with a cap on the memory of the open index.
 pub(super) fn assembled(
     volume: &Arc<dyn Volume>,
     manifest: &Manifest,
@@ -89,8 +86,6 @@ pub(super) fn assembled(
     Index::assemble(volume, &path, manifest, &options, Arc::default(), &Silent)
 }
 
-/// Measures the recall of searches in an index that is about to be committed. Rows of the index
-/// serve as queries.
 pub(super) fn calibrate(
     index: &Index,
     checkpoint: &Checkpoint<'_>,

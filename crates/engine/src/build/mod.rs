@@ -24,11 +24,9 @@
 //!
 //! `sharing.rs` and `sweep.rs` are in [`stores::writing`](crate::stores::writing).
 //!
-//! The manifest is written last and replaced atomically. So a build that is interrupted, fails or
-//! crashes leaves no index that opens. If a build replaces an existing index, the existing index
-//! stays intact until the new one is complete. A build that fails or is interrupted removes its
-//! files. After a crash, the next build in the same directory removes them. If the options ask for
-//! savepoints ([`savepoint`](crate::savepoint)), a failed build leaves its savepoints.
+//! The manifest is written last and replaced atomically. So an interrupted build leaves no index
+//! that opens, and an index that it was to replace stays intact. A failed build removes its files,
+//! except savepoints ([`savepoint`](crate::savepoint)). After a crash, the next build removes them.
 
 mod absent;
 mod again;
@@ -97,12 +95,12 @@ pub(crate) use rows::CarriedRows;
 use rows::Rows;
 pub(crate) use spool::Spool;
 
-/// Creates an index without vectors in the directory `path`. Vectors of `dim` elements can be
-/// inserted later. The function is a [`build`] of no rows.
+/// Creates an index in the directory `path`, by a [`build`] of no rows. Vectors of `dim` elements
+/// can be inserted later.
 ///
 /// # Errors
-/// The call fails for the reasons of [`build`]. It also fails if the options have ids or a space
-/// budget, since both need existing vectors.
+/// The call fails for the reasons of [`build`], or if the options have ids or a space budget, which
+/// need existing vectors.
 pub fn create(
     path: impl AsRef<Path>,
     element: Element,
@@ -113,8 +111,7 @@ pub fn create(
     build(&NoRows::new(element, dim), path, options, progress)
 }
 
-/// Does the same as [`create`], for an index with columns of attributes. No vector has a value in
-/// these columns yet.
+/// Creates an index like [`create`], with columns of attributes.
 ///
 /// # Errors
 /// The call fails for the reasons of [`create`].
@@ -154,13 +151,13 @@ pub fn build(
     build_all(source, None, path.as_ref(), options, progress)
 }
 
-/// Does the same as [`build`], for vectors with attributes. `rows` has one row for each vector,
-/// with the attributes and the payload of the vector.
+/// Builds an index like [`build`], for vectors with attributes. `rows` has one row for each vector,
+/// with its attributes and payload.
 ///
 /// # Errors
 /// The call fails for the reasons of [`build`]. It also fails if the number of rows differs from
-/// the number of vectors, or if a row cannot be read. And it fails if the type of a value differs
-/// from the type of its column in earlier rows. All rows are checked before the work begins.
+/// the number of vectors, if a row cannot be read, or if two values of a column have different
+/// types. All rows are checked before the work begins.
 pub fn build_with_rows(
     source: &dyn VectorSource,
     rows: &dyn RowSource,
@@ -188,8 +185,7 @@ fn build_all(
     })
 }
 
-/// Calls `make` with the rows of a source. If the source has no rows, `make` gets a placeholder.
-/// The last argument of `make` is true for a placeholder.
+/// Calls `make` with the rows of a source, or with a placeholder and `true` if it has no rows.
 fn with_rows<T>(
     source: &dyn VectorSource,
     options: &BuildOptions,
@@ -202,7 +198,6 @@ fn with_rows<T>(
     make(&placeholder, &options.of_placeholder()?, true)
 }
 
-/// Builds an index of at least one row. The row may be a placeholder.
 fn build_some(
     source: &dyn VectorSource,
     rows: Option<Rows<'_>>,
@@ -237,9 +232,8 @@ fn build_some(
         let unused = matches!(volume.exists(MANIFEST), Ok(false)) && savepoint::are_none(&*volume);
         if built.is_err() && unused {
             savepoint::remove_all(&*volume);
-            // The lock file is removed before the unlock. Another process may have opened the file
-            // to lock it. That process then finds that the file is no longer the lock of the
-            // directory.
+            // The lock file is removed before the unlock. A process that waits for the lock then
+            // finds that the file is no longer the lock of the directory.
             let _ = volume.remove(LOCK_FILE);
         }
         drop(lock);
@@ -257,7 +251,6 @@ fn build_some(
     Ok(report)
 }
 
-/// Refuses a path that cannot be the path of an index directory.
 fn check_path(path: &Path) -> Result<(), Error> {
     if path.is_file() {
         return Err(Error::Exists {
@@ -268,12 +261,12 @@ fn check_path(path: &Path) -> Result<(), Error> {
     check_vacant(path)
 }
 
-/// Checks whether [`build`] would refuse any vectors of `dim` elements in the directory `path`. A
-/// caller can use it before it makes rows at a high cost. It changes nothing.
+/// Checks whether [`build`] would refuse any vectors of `dim` elements in the directory `path`. The
+/// check changes nothing.
 ///
 /// # Errors
-/// The call fails for the reasons of [`build`]. It does not check options that depend on the number
-/// of rows.
+/// The call fails for the reasons of [`build`], except for options that depend on the number of
+/// rows.
 pub fn check_build(
     path: impl AsRef<Path>,
     element: Element,
@@ -297,8 +290,7 @@ pub fn check_build(
     check_replaceable(&directory.name(), &directory.list()?, options.overwrite)
 }
 
-/// Refuses the one number that is no valid id. An index of an earlier version may have this number
-/// as an id, and can still be merged and repaired.
+/// Refuses the one invalid id. An index of an earlier version may have this id.
 fn check_ids(ids: &[u64]) -> Result<(), Error> {
     match ids.iter().position(|&id| id == u64::MAX) {
         Some(row) => Err(Error::call(
@@ -311,8 +303,7 @@ fn check_ids(ids: &[u64]) -> Result<(), Error> {
     }
 }
 
-/// Builds in a volume that the caller has locked. Scratch files are written to `scratch`. After a
-/// crash, no process needs them.
+/// Scratch files are written to `scratch`, and need not survive a crash.
 fn build_in(
     volume: &Arc<dyn Volume>,
     scratch: &Path,
@@ -393,7 +384,7 @@ fn build_in(
     drop(build);
     match &built {
         // If a crash may restore the previous index, a later build may need the savepoints. A merge
-        // keeps savepoints, since they belong to a build that will replace the index.
+        // keeps the savepoints of a build that will replace the index.
         Ok((_, committed)) if committed.trouble.is_none() && !merges => {
             savepoint::remove_all(&**volume);
         }
@@ -407,16 +398,12 @@ fn build_in(
     built
 }
 
-/// The kind of the index to build. It is decided before any work begins.
 enum Made {
-    /// A graph.
     Graph(Facts),
-    /// Clusters.
     Clusters(ClusterPlan),
 }
 
 impl Made {
-    /// The layout.
     fn layout(&self) -> Layout {
         match self {
             Self::Graph(facts) => facts.layout,
@@ -424,7 +411,6 @@ impl Made {
         }
     }
 
-    /// Makes all decisions and checks that need no work.
     fn of(source: &dyn VectorSource, options: &BuildOptions) -> Result<Self, Error> {
         match ClusterPlan::of(source, options)? {
             Some(plan) => Ok(Self::Clusters(plan)),
@@ -433,33 +419,26 @@ impl Made {
     }
 }
 
-/// The parts of an index that stay if the index is rebuilt from its own rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Carried<'a> {
     /// The position in the log from which the records are not among the rows.
     pub(crate) log_from: LogFrom,
     /// The largest id that the index has ever had, plus 1.
     pub(crate) next_id: u64,
-    /// The adjacency lists of the index's first rows.
     pub(crate) known: Option<&'a dyn graph::Known>,
-    /// Segments of vectors that stay unchanged. They have the first rows. If there are any such
-    /// segments, the rows keep their order.
+    /// Unchanged segments of vectors. Their rows come first, and the rows keep their order.
     pub(crate) kept: &'a [KeptSegment],
-    /// The attributes of the index's rows. `None` if the rows have no attributes.
     pub(crate) rows: Option<&'a dyn CarriedRows>,
-    /// Whether a caller gave the codebook to the build of the index.
     pub(crate) given_codebook: bool,
-    /// Whether there are no rows, so that the build makes a [`placeholder`].
     pub(crate) placeholder: bool,
 }
 
 impl Carried<'_> {
-    /// The value for a build that replaces no index.
     fn none(checkpoint: &Checkpoint<'_>) -> Self {
         Self {
             log_from: LogFrom {
                 number: checkpoint.next_log(),
-                // The sequence number of the first record in that log may be any number.
+                // The first record in that log may have any sequence number.
                 sequence: 0,
             },
             next_id: 0,
@@ -471,7 +450,6 @@ impl Carried<'_> {
         }
     }
 
-    /// The reader feature bit for a placeholder. It is 0 if the build makes none.
     fn placeholder_feature(&self) -> u64 {
         match self.placeholder {
             true => PLACEHOLDER,
@@ -480,7 +458,6 @@ impl Carried<'_> {
     }
 }
 
-/// Builds an index in a simulated volume, for tests that use one.
 #[cfg(test)]
 pub(crate) fn build_rows(
     volume: &stratann_tier::testing::SimVolume,
@@ -492,7 +469,6 @@ pub(crate) fn build_rows(
     build_rows_on(&volume, source, options, scratch);
 }
 
-/// Builds an index like [`build_rows`], in any volume.
 #[cfg(test)]
 pub(crate) fn build_rows_on(
     volume: &Arc<dyn Volume>,
@@ -515,27 +491,20 @@ pub(crate) fn build_rows_on(
     built.unwrap().1.durable(&**volume).unwrap();
 }
 
-/// The inputs of a build besides its rows. Some of them apply only to the next checkpoint of an
-/// existing index.
 #[derive(Default)]
 struct Next<'a> {
     carried: Option<Carried<'a>>,
-    /// The attributes of the vectors, if a caller gave any.
     rows: Option<Rows<'a>>,
-    /// The callback that gets the manifest before the commit.
     ready: Option<Ready<'a>>,
-    /// Whether the caller gave no vectors, so that the source is a placeholder.
     placeholder: bool,
 }
 
-/// A callback that gets the manifest before its commit, when all other files are written. It may
-/// refuse the manifest with an error. It also prepares everything that the index needs after the
-/// commit, since no later step may fail.
+/// Gets the manifest when all other files are written, and may refuse it. It prepares all that the
+/// index needs after the commit, since no later step may fail.
 pub(crate) type Ready<'a> = &'a mut dyn FnMut(&Manifest) -> Result<(), Error>;
 
-/// Builds the next checkpoint of an index whose lock the caller has. Scratch files are written to
-/// `scratch`. After the commit, no step fails and no interruption is checked. Returns the outcome
-/// of the commit.
+/// Builds the next checkpoint of an index whose lock the caller has. After the commit, no step
+/// fails, and no interruption is checked.
 pub(crate) fn rebuild(
     volume: &Arc<dyn Volume>,
     scratch: &Path,
@@ -554,7 +523,6 @@ pub(crate) fn rebuild(
     build_in(volume, scratch, source, options, planned, next, progress)
 }
 
-/// Does the same as [`rebuild`], for an index without live vectors.
 pub(crate) fn rebuild_empty(
     volume: &Arc<dyn Volume>,
     scratch: &Path,
@@ -573,22 +541,15 @@ pub(crate) fn rebuild_empty(
     rebuild(volume, scratch, &source, &options, carried, ready, progress)
 }
 
-/// A build in progress.
 pub(crate) struct Build<'a> {
     volume: &'a Arc<dyn Volume>,
-    /// The rows and the options, and the place of the files.
     writing: Writing<'a>,
     facts: Facts,
-    /// The attributes of the rows.
     attributes: Option<Rows<'a>>,
-    /// The savepoints. `None` if the build keeps none.
     savepoints: Option<&'a Savepoints<'a>>,
-    /// The parts that stay from the index that this build replaces.
     carried: Carried<'a>,
-    /// Whether the rows come from an index that is open.
     replaces: bool,
     stages: Vec<(String, f64)>,
-    /// The time at which the build began, and the CPU time of the process at that time.
     began: Instant,
     cpu: Duration,
 }
@@ -611,8 +572,7 @@ impl Build<'_> {
             if !full || !savepoint::are_in(&**build.volume) {
                 return written;
             }
-            // The index needs the space more than the savepoints do, and the content of the
-            // savepoints is in memory.
+            // The index needs the space more than the savepoints, and their content is in memory.
             build.writing.progress.warn(
                 "no space for the pages; the savepoints are removed, and the pages are written again",
             );
@@ -637,7 +597,6 @@ impl Build<'_> {
             false => options.codebook.is_some(),
         };
         let mut writer_features = if given { GIVEN_CODEBOOK } else { 0 };
-        // Without a file of ids, the ids are the node numbers.
         if next_id != rows as u64 || !ids::are_nodes(&graph.order, options) {
             let ids = self.stage("ids", |build| {
                 let (volume, checkpoint) = (build.volume.as_ref(), &build.writing.checkpoint);
@@ -714,8 +673,7 @@ impl Build<'_> {
                 segment_bytes: options.segment_bytes,
                 navigation: options.navigation,
                 low_codes: match codebook.low_codes() {
-                    // If the manifest names no kind of low codes, the codes are nested. Nested
-                    // codes were once the only kind.
+                    // Nested codes were once the only kind of low codes.
                     None | Some(LowCodes::Nested) => String::new(),
                     Some(low_codes) => low_codes.to_string(),
                 },
@@ -725,7 +683,7 @@ impl Build<'_> {
         };
         begin_state(&mut manifest)?;
         let parts = graph.stats.parts;
-        // The codes of the open index need the memory that the graph takes.
+        // The codes of the open index need the memory of the graph.
         drop(graph);
         self.stage("measuring", |build| build.measure(&mut manifest, &queries))?;
         let takes_place = ready.is_none();
@@ -743,8 +701,8 @@ impl Build<'_> {
         }
         let committing = Instant::now();
         let committed = self.writing.checkpoint.commit(&manifest)?;
-        // After the commit, no step may fail, and no interruption is checked. If a crash restores
-        // the previous index, the recorded inserts of that index are restored too.
+        // After the commit, no step may fail. A crash that restores the previous index restores its
+        // recorded inserts too.
         if takes_place && committed.trouble.is_none() {
             inserts::forget_replaced(&**self.volume);
         }
@@ -790,7 +748,6 @@ impl Build<'_> {
         Ok(done)
     }
 
-    /// Orders the rows, and builds the graph over them.
     fn construct(&mut self) -> Result<Constructed, Error> {
         let options = self.writing.options;
         let order = match self.facts.order {
@@ -822,7 +779,6 @@ impl Build<'_> {
         Ok(built)
     }
 
-    /// The largest id that the index has ever had, plus 1.
     fn next_id(&self) -> u64 {
         next_id(self.writing.source, self.writing.options, &self.carried)
     }
@@ -838,7 +794,6 @@ impl Build<'_> {
     }
 }
 
-/// The largest id that the index has ever had, plus 1.
 fn next_id(source: &dyn VectorSource, options: &BuildOptions, carried: &Carried<'_>) -> u64 {
     if carried.placeholder {
         return carried.next_id;
@@ -849,7 +804,7 @@ fn next_id(source: &dyn VectorSource, options: &BuildOptions, carried: &Carried<
     })
 }
 
-/// The checks that each row must pass. They are weaker for rows that an index has already accepted.
+/// The checks are weaker for rows that an index has already accepted.
 fn check_of(replaces: bool) -> Check {
     match replaces {
         true => check_stored_rows,

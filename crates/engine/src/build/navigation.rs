@@ -1,4 +1,4 @@
-//! The navigation graph of a build. It is a graph over a sample of the nodes.
+//! The navigation graph of a build, over a sample of the nodes.
 
 use stratann_layout::{FileKind, NavigationFacts, NavigationFile};
 
@@ -10,12 +10,11 @@ use crate::navigation::rounded;
 use crate::stores::writing::files::write_stream;
 use crate::stores::writing::sweep::Written;
 
-/// The largest number of neighbours in the navigation graph, and the list size of its build.
+/// R and L of the navigation graph.
 pub(super) const NAVIGATION_DEGREE: usize = 32;
 const NAVIGATION_LIST: usize = 64;
 
 impl Build<'_> {
-    /// Builds the graph over a sample of the nodes, and writes it.
     pub(super) fn write_navigation(
         &self,
         graph: &Constructed,
@@ -57,8 +56,7 @@ impl Build<'_> {
             vectors,
             step: None,
         };
-        // If codes are in the records, a search ranks seeds by their distances to the query. These
-        // distances must be exact.
+        // If codes are in the records, seeds are ranked by exact distances.
         let file = match self.facts.layout.has_codes_in_records() {
             true => file,
             false => rounded(

@@ -1,5 +1,4 @@
-//! Estimates the memory and storage of a build before it begins, from the sizes of the vectors and
-//! from samples.
+//! Estimates the memory and storage of a build from the sizes of the vectors and from samples.
 
 use serde::Serialize;
 
@@ -14,7 +13,7 @@ use crate::stores::VectorsAt;
 use crate::stores::writing::coding::Coding;
 use crate::{Compression, Error, Order, plan};
 
-/// The estimated costs of a build. The estimate writes no files of an index.
+/// The estimated costs of a build.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BuildPlan {
     /// The number of vectors in the source.
@@ -35,38 +34,33 @@ pub struct BuildPlan {
     pub memory: u64,
     /// The least memory cap with which the build works, in bytes.
     pub least_memory: u64,
-    /// Whether the build would make the graph in parts, one after the other, because of the memory
-    /// cap. Building in parts takes longer.
+    /// Whether the memory cap is so low that the graph would be built in parts, which takes longer.
     pub in_parts: bool,
-    /// The bytes of all files of the index. For clusters this number is an upper bound, since the
-    /// vectors determine how many clusters each vector joins.
+    /// The bytes of all files of the index; for clusters, an upper bound.
     pub storage: u64,
     /// The bytes of `storage` that attributes and payloads take.
     pub attributes: u64,
-    /// The bytes of scratch files during the build. `storage` does not include them.
+    /// The bytes of scratch files during the build, beside `storage`.
     pub scratch: u64,
-    /// The least memory for searches, in bytes. With more memory, searches are faster.
+    /// The least memory for searches, in bytes.
     pub search_memory: u64,
 }
 
-/// Estimates the costs of a build of `source`. Returns the errors that the build would find before
-/// its work begins.
+/// Estimates the costs of a build of `source`.
 ///
 /// # Errors
-/// The call fails if arguments are wrong, as in [`build`](crate::build), or if a vector of the
-/// samples cannot be read.
+/// The call fails with the errors that [`build`](crate::build) would find before its work begins,
+/// or if a vector of the samples cannot be read.
 pub fn plan_build(source: &dyn VectorSource, options: &BuildOptions) -> Result<BuildPlan, Error> {
     plan_all(source, None, options)
 }
 
-/// Does the same as [`plan_build`], for vectors with attributes. The call reads all rows. It writes
-/// a sample of them to a temporary folder ([`std::env::temp_dir`]), and removes the folder.
+/// Estimates the costs for vectors with attributes. The call reads all rows, and writes a sample of
+/// them to a temporary folder ([`std::env::temp_dir`]).
 ///
 /// # Errors
-///
-/// The call fails for the reasons of [`plan_build`]. It also fails if
-/// [`build_with_rows`](crate::build_with_rows) would refuse the rows, if the temporary folder
-/// cannot be written, or if `progress` interrupts.
+/// The call fails for the reasons of [`plan_build`], if [`build_with_rows`](crate::build_with_rows)
+/// would refuse the rows, if the folder cannot be written, or if `progress` interrupts.
 pub fn plan_build_with_rows(
     source: &dyn VectorSource,
     rows: &dyn RowSource,
@@ -100,7 +94,6 @@ fn plan_all(
     })
 }
 
-/// Estimates the costs of a build of at least one row.
 fn plan_of(source: &dyn VectorSource, options: &BuildOptions) -> Result<BuildPlan, Error> {
     let uncapped = BuildOptions {
         memory: None,
@@ -132,7 +125,7 @@ fn plan_of(source: &dyn VectorSource, options: &BuildOptions) -> Result<BuildPla
                 memory: needs,
                 least_memory: needs,
                 storage: clusters.most_bytes(source),
-                // If the source of the rows has no random access, the build first copies the rows.
+                // If rows have no random access, a build first copies them.
                 scratch: match source.has_random_access() {
                     true => 0,
                     false => plan.raw_bytes,

@@ -1,5 +1,4 @@
-//! Decides whether vectors are stored in two parts. A sample of the rows decides this before the
-//! build begins its work.
+//! Decides before the build whether vectors are stored in two parts, by a sample of the rows.
 //!
 //! ```text
 //!   a sample ──> leading parts at a middling step ──> how many nodes with them fit a page,
@@ -7,16 +6,14 @@
 //!           └──> lengths of rows ──────────────────> whether a step suits all of them
 //! ```
 //!
-//! The reads of searches were measured on package-text, with graphs of the same R and L. The memory
-//! ranged from the codes alone to the whole index (`bench/budgets.toml`). Under all budgets but
-//! one, leading parts need the fewest reads. Under that one budget, memory has space for all lists,
-//! but for less than a third of the pages with leading parts. With whole vectors apart from lists,
-//! searches then read a tenth less at recall .97, but cannot reach .99. The limits in this module
-//! follow from this one data set.
+//! The limits follow from searches on package-text, with graphs of the same R and L, and memory
+//! from the codes alone to the whole index (`bench/budgets.toml`). Leading parts need the fewest
+//! reads, with one exception: memory has space for all lists, but for less than a third of the
+//! pages with leading parts. Whole vectors apart from lists then need a tenth fewer reads at recall
+//! .97, but cannot reach .99.
 //!
-//! A leading part records the step in which each element lies. To rank vectors by leading parts,
-//! the steps must be small compared with the length of a row. A row that is much shorter than most
-//! rows loses its direction. A row that is much longer exceeds the range of the steps.
+//! The steps of a leading part must be small compared with the length of a row. A much shorter row
+//! loses its direction. A much longer row exceeds the range of the steps.
 
 use stratann_codec::NestedModel;
 use stratann_vector::to_f32;
@@ -27,21 +24,19 @@ use crate::stores::writing::coding::Coding;
 
 /// With leading parts, a page must have at least this multiple of the nodes with whole vectors.
 const MORE_ON_A_PAGE: f64 = 2.0;
-/// The largest factor between the length of a row and the median length, and the share of rows that
-/// may exceed it. The share applies to short rows and to long rows separately.
+/// The largest factor between the length of a row and the median length.
 const OFF: f32 = 2.0;
+/// The share of rows that may exceed this factor.
 const EXCEPTIONS: f64 = 0.01;
 /// The largest share of rows whose leading parts do not locate all elements.
 const VAGUE: f64 = 0.01;
-/// The least number of rows in the sample for a decision.
 const LEAST: usize = 256;
-/// The share of the pages with leading parts that must fit into memory. With this share, leading
-/// parts need fewer reads than vectors apart from lists, even if all lists are in memory.
+/// If this share of the pages with leading parts fits into memory, leading parts need fewer reads
+/// than vectors apart from lists.
 const ROOM: f64 = 1.0 / 3.0;
 
-/// Whether searches read less with vectors in two parts than with whole vectors apart from lists.
-/// `list_bytes` is the expected size of a list. `spare` is the memory of searches beyond their
-/// minimum, if it is known.
+/// Whether searches read less with vectors in two parts. `spare` is the memory of searches beyond
+/// their minimum, if it is known.
 pub(super) fn is_worth_it(
     source: &dyn VectorSource,
     coding: &Coding,
@@ -55,8 +50,8 @@ pub(super) fn is_worth_it(
         return Ok(false);
     }
     let models = coding.nested_of(&sample);
-    // The models are ordered from the coarsest step to the finest. The build chooses the step of
-    // the index later, when the graph exists.
+    // The models are ordered from the coarsest step to the finest. The build chooses the step when
+    // the graph exists.
     let Some(model) = models.get(models.len() / 2) else {
         return Ok(false);
     };
@@ -82,7 +77,6 @@ pub(super) fn is_worth_it(
     Ok(more >= MORE_ON_A_PAGE && vague as f64 <= VAGUE * rows as f64 && !lists_alone)
 }
 
-/// Whether the lengths of almost all rows are near the median length.
 fn are_of_a_length(source: &dyn VectorSource, sample: &[u8]) -> bool {
     let mut floats = vec![0.0; source.dim()];
     let mut lengths: Vec<f32> = sample
@@ -107,7 +101,6 @@ mod tests {
     use crate::{Compression, plan};
     use stratann_vector::Element;
 
-    /// Makes rows of Gaussian-like elements. Each row is multiplied by its `scale`.
     fn rows(count: usize, dim: usize, scale: impl Fn(usize) -> f32) -> Matrix {
         let mut state = 7u64;
         let mut uniform = || {
@@ -155,8 +148,7 @@ mod tests {
         let spare = |budget: u64| (budget - plan::least(384, 40_000 * 96)) / 20;
         let fit = |budget| is_worth_it(&texts, &coding, 83.0, Some(spare(budget))).unwrap();
         let chosen = [14, 17, 26, 42, 74].map(|megabytes| fit(megabytes * 1_000_000));
-        // With 17 MB, all lists fit into memory, and little else. With 18 MB, a third of the pages
-        // with leading parts would fit as well.
+        // With 17 MB, all lists fit into memory, and little else.
         assert_eq!(chosen, [true, false, true, true, true]);
     }
 
@@ -167,7 +159,6 @@ mod tests {
             &rows(1_000, 384, |row| 1.0 + (row % 7) as f32 / 10.0),
             83.0
         ));
-        // One row in ten is a hundred times as long, or as short, as the other rows.
         assert!(!fit(
             &rows(1_000, 384, |row| if row % 10 == 3 { 100.0 } else { 1.0 }),
             83.0
@@ -176,7 +167,6 @@ mod tests {
             &rows(1_000, 384, |row| if row % 10 == 3 { 0.01 } else { 1.0 }),
             83.0
         ));
-        // These are rows of zeros, zeros with one NaN, and too few rows.
         assert!(!fit(&rows(1_000, 384, |_| 0.0), 83.0));
         assert!(!fit(
             &rows(1_000, 384, |row| if row == 500 { f32::NAN } else { 0.0 }),

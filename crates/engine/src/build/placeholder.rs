@@ -1,10 +1,8 @@
-//! The *placeholder* is the one node of an index that was built of no rows. With it, no walk, page
-//! or table has to handle an index without nodes.
+//! The *placeholder* is the one node of an index that was built of no rows. So no walk, page or
+//! table has to handle an index without nodes.
 //!
-//! A placeholder is dead from the beginning, like the record of a deleted vector. A walk passes
-//! through it, and no search returns it. Reader feature bit 3 in the MANIFEST marks it, and its
-//! record has an external id that no vector can have. The first merge of an index with vectors
-//! removes the placeholder, as it removes deleted records.
+//! A placeholder is dead from the beginning. A walk passes through it, no search returns it, and
+//! the first merge removes it. Reader feature bit 3 in the MANIFEST marks it.
 //!
 //! | field | value in a placeholder |
 //! |---|---|
@@ -21,7 +19,6 @@ use crate::codebook::check_dimension;
 use crate::data::{DataError, VectorSource, check_range};
 use crate::stores::ids::PLACEHOLDER_ID;
 
-/// The one row of a placeholder, as a source of rows.
 #[derive(Debug)]
 pub(super) struct Placeholder<'a> {
     row: Vec<u8>,
@@ -31,10 +28,7 @@ pub(super) struct Placeholder<'a> {
 }
 
 impl<'a> Placeholder<'a> {
-    /// Makes the row for an index of vectors with the dimension and element type of `none`.
-    ///
-    /// # Errors
-    /// The call fails if no index can have this dimension.
+    /// `none` has the dimension and the element type of the vectors.
     pub(super) fn of(none: &'a dyn VectorSource, metric: Metric) -> Result<Self, Error> {
         check_dimension(none)?;
         let (element, dim) = (none.element(), none.dim());
@@ -81,7 +75,6 @@ impl VectorSource for Placeholder<'_> {
     }
 }
 
-/// The bytes of an element with the value 1.
 fn one(element: Element) -> &'static [u8] {
     match element {
         Element::F32 => &[0, 0, 0x80, 0x3f],
@@ -91,10 +84,7 @@ fn one(element: Element) -> &'static [u8] {
 }
 
 impl BuildOptions {
-    /// Returns the options for a build of no rows, which builds a placeholder.
-    ///
-    /// The call fails if the options have ids, although there are no rows, or a space budget, from
-    /// which no degree follows.
+    /// The call fails if the options have ids, or a space budget, from which no degree follows.
     pub(super) fn of_placeholder(&self) -> Result<Self, Error> {
         check_ids(self.ids.as_deref().unwrap_or_default(), 0)?;
         if let Some(space) = self.space {
@@ -107,9 +97,7 @@ impl BuildOptions {
         }
         Ok(Self {
             ids: Some(vec![PLACEHOLDER_ID]),
-            // A build of one vector needs no savepoint.
             resume: false,
-            // An index without vectors has no recall to measure.
             calibrate: false,
             ..self.clone()
         })

@@ -21,15 +21,13 @@ pub struct BuildReport {
     pub peak_rss_bytes: u64,
     /// The mean degree of the graph's nodes.
     pub degree_mean: f64,
-    /// R, the largest number of neighbours of a node. A caller gave it, or it follows from a space
-    /// budget. It is 0 in a cluster index.
+    /// R, the largest number of neighbours of a node. It is 0 in a cluster index.
     pub degree: usize,
     /// The reasons for this degree, if it follows from a space budget.
     pub space: Option<SpaceChoice>,
-    /// L, the list size of the build. It is 0 in a cluster index.
+    /// L, the list size of the build; 0 in a cluster index.
     pub build_list: usize,
-    /// The number of parts in which the graph was built. It is 1 if the collection fit into the
-    /// memory budget.
+    /// The number of parts in which the graph was built; 1 if the memory budget sufficed.
     pub parts: usize,
     /// The bytes of the index on storage.
     pub bytes: u64,
@@ -43,8 +41,8 @@ pub struct BuildReport {
     pub fill: Option<BlockFill>,
     /// The number of clusters. `None` for a graph index.
     pub clusters: Option<u64>,
-    /// The work that the build took from savepoints of an earlier build, in order. Examples are
-    /// "order", "graph, pass 2 of 2: 60 %" and "codebook".
+    /// The work from savepoints of an earlier build, in order: "order", "graph, pass 2 of 2: 60 %",
+    /// "codebook".
     pub resumed: Vec<String>,
     /// The bytes of savepoints that the build wrote.
     pub savepoint_bytes: u64,

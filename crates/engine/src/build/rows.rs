@@ -1,4 +1,4 @@
-//! Attributes of vectors in a build. They are a segment of columns in the order of the nodes.
+//! Attributes of vectors in a build: a segment of columns in the order of the nodes.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,39 +15,24 @@ use crate::plan::segment_memory;
 use crate::progress::{Progress, Stage};
 use crate::stores::columns::{SegmentWriter, encoded};
 
-/// The number of rows between two checks for an interruption.
 const BETWEEN_LOOKS: usize = 1 << 12;
 
 /// The rows of attributes in an existing index, by their row numbers in the next build.
 pub(crate) trait CarriedRows: Sync + fmt::Debug {
-    /// All columns.
     fn schema(&self) -> Schema;
 
-    /// The bytes of a row. They are empty if the row has no attributes.
-    ///
-    /// # Errors
-    /// The call fails if the row cannot be read.
+    /// Empty if the row has no attributes.
     fn bytes(&self, row: usize) -> Result<Cow<'_, [u8]>, Error>;
 }
 
-/// The rows of attributes of a build.
 pub(crate) enum Rows<'a> {
-    /// The rows that a caller gave, with their columns.
     Given(&'a dyn RowSource, Schema),
-    /// The rows of an index that is rebuilt.
     Carried(&'a dyn CarriedRows),
-    /// Columns in which no row has a value.
     Empty(Schema),
 }
 
 impl<'a> Rows<'a> {
-    /// Checks the rows that a caller gave for `vectors` vectors, so that errors are reported before
-    /// the work begins.
-    ///
-    /// # Errors
-    /// The call fails if the number of rows differs from the number of vectors, or if a row cannot
-    /// be read. It also fails if a value has another type than its column, or if a row exceeds the
-    /// limits of rows.
+    /// The rows are checked before the work begins.
     pub(super) fn of(
         source: &'a dyn RowSource,
         vectors: usize,
@@ -102,7 +87,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Writes the segment of columns. `order` has the row of each node.
+    /// `order` has the row of each node.
     pub(super) fn write(
         &self,
         volume: &dyn Volume,
@@ -127,7 +112,6 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Adds the number of the row to the error of a row that a caller gave.
 fn of_row(error: Error, source: &dyn RowSource, at: usize) -> Error {
     error.within(&format!("row {at} of {}", source.name()))
 }

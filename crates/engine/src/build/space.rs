@@ -5,16 +5,15 @@
 //!                       +  code  +  list of R  +  ids, lengths and its share of headers
 //! ```
 //!
-//! Compressed lists are small: an edge takes 9 to 13 bits, while a vector of 384 floats takes 1.3
-//! kB. On package-text, lists of 96 neighbours make the index 2 % larger than lists of 64. Searches
-//! then read a fifth less at the same recall (R=96, L=200 compared with R=64, L=100; table in
-//! `docs/measured.md`). So R is the largest degree with which the index is expected to fit into the
-//! budget. L grows with R, since a longer list helps only if the build searches farther.
+//! R is the largest degree with which the index is expected to fit into the budget. Compressed
+//! lists are small: an edge takes 9 to 13 bits, a vector of 384 floats 1.3 kB. On package-text, an
+//! index with R=96, L=200 is 2 % larger than with R=64, L=100, and searches read a fifth less at
+//! the same recall (`docs/measured.md`). L grows with R, since a longer list helps only if the
+//! build searches farther.
 //!
-//! The size of lists is estimated from graphs over two samples of the rows (`lists.rs`). In
-//! locality order, neighbours have near numbers. So lists take fewer bytes than the upper bound of
-//! their Elias-Fano code. The saving grows with the collection. The estimate is too high by about
-//! one percent of the index, so that the index does not exceed the budget.
+//! In locality order, lists take fewer bytes than the bound of their Elias-Fano code. So their size
+//! is estimated from graphs over two samples of the rows (`lists.rs`). The estimate is about one
+//! percent of the index too high.
 
 use serde::Serialize;
 use stratann_layout::IdsFile;
@@ -27,28 +26,24 @@ use crate::stores::VectorsAt;
 use crate::stores::writing::coding::Coding;
 use crate::{Compression, Error, Layout, Order};
 
-/// The degrees that are tried, the largest first. Larger degrees were not measured. With smaller
-/// degrees, graphs are no longer connected.
+/// The degrees that are tried. Larger degrees were not measured. Smaller degrees do not connect the
+/// graph.
 const DEGREES: [usize; 11] = [96, 88, 80, 72, 64, 56, 48, 40, 32, 24, 16];
-/// The bytes of a node in addition to list, vector and code. These are the external id, lengths,
-/// and the node's share of headers and of counts.
+/// The bytes of a node beside list, vector and code: id, lengths, and a share of headers and
+/// counts.
 const BESIDE: f64 = 10.0;
-/// The average share of a page that is used.
 const FILLED: f64 = 0.97;
-/// The average share that is used on pages with whole vectors alone. Few vectors share such a page.
+/// The share that is used on pages with a few whole vectors.
 const FILLED_APART: f64 = 0.95;
-/// The average share that is used in blocks of trailing parts. A trailing part may continue in the
-/// next block.
+/// The share that is used in blocks of trailing parts. A part may continue in the next block.
 const FILLED_RUNNING: f64 = 0.985;
-/// A factor by which the estimate is multiplied. In the layered layout on package-text and
-/// package-wide, the actual size was .992 to 1.002 of the estimate.
+/// In the layered layout on package-text and package-wide, the actual size was .992 to 1.002 of the
+/// estimate.
 const MARGIN: f64 = 1.005;
-/// The bytes of the files whose size does not depend on the number of nodes: headers, models,
-/// manifest.
+/// The bytes that do not depend on the number of nodes: headers, models, manifest.
 const FIXED: u64 = 32 << 10;
 
-/// L, the list size of the build, for a degree that this module chose. It is the list size that the
-/// caller asked for. If the degree is more than 64, it is at least twice the degree.
+/// L of the build: the requested list size, but at least twice a degree above 64.
 pub(super) fn list_for(degree: usize, asked: usize) -> usize {
     asked.max(if degree > 64 { 2 * degree } else { 0 })
 }
@@ -62,30 +57,21 @@ pub struct SpaceChoice {
     pub degree: usize,
     /// The expected bytes of the index with this degree.
     pub expected: u64,
-    /// The expected number of bits of an edge with this degree. It is 0 if the layout does not
-    /// compress lists.
+    /// The expected number of bits of an edge; 0 if the layout does not compress lists.
     pub bits_per_edge: f64,
-    /// The next larger degree, and the expected bytes of the index with that degree. `None` if this
-    /// is the largest degree that is tried.
+    /// The next larger degree that is tried, and the expected bytes of the index with it.
     pub next: Option<(usize, u64)>,
 }
 
-/// Computes the bytes of an index from its expected lists and its degree.
 type ByDegree = dyn Fn(&ExpectedLists, usize) -> u64;
 
-/// The expected size of an index for each degree.
 pub(super) struct Expectation {
     lists: ExpectedLists,
-    /// Whether lists are encoded.
     encoded: bool,
     bytes: Box<ByDegree>,
 }
 
 impl Expectation {
-    /// Estimates the size of an index of a source, from samples of the source's vectors.
-    ///
-    /// # Errors
-    /// The call fails if a vector cannot be read.
     pub(super) fn of(
         source: &dyn VectorSource,
         coding: &Coding,
@@ -93,8 +79,7 @@ impl Expectation {
         code_bytes: usize,
         options: &BuildOptions,
     ) -> Result<Self, Error> {
-        // The navigation graph has a second copy of its nodes' vectors. If external ids are not
-        // node numbers, the index also has a file of ids.
+        // The navigation graph has a second copy of its nodes' vectors.
         let in_navigation = match layout.has_codes_in_records() {
             true => source.row_bytes(),
             // In this navigation graph, a vector is rounded to one byte for each dimension.
@@ -149,9 +134,9 @@ impl Expectation {
             };
             let node = record + code as f64;
             let node = node + navigation + ids;
-            // Each part of a code has 256 centroids, and each element of a centroid is a float.
+            // Each part of a code has 256 centroids of floats.
             let codebook = 256 * 4 * dim as u64;
-            // If codes are in the records, an additional file has the codes of the entry points.
+            // If codes are in the records, another file has the codes of the entry points.
             let entries = match layout.has_codes_in_records() {
                 true => entry_points.min(rows) * (4 + code_bytes),
                 false => 0,
@@ -166,12 +151,10 @@ impl Expectation {
         })
     }
 
-    /// The expected bytes of all files.
     pub(super) fn bytes(&self, degree: usize) -> u64 {
         (self.bytes)(&self.lists, degree)
     }
 
-    /// The expected number of bits of an edge. It is 0 if lists are not compressed.
     fn bits(&self, degree: usize) -> f64 {
         if self.encoded {
             self.lists.bits(degree)
@@ -181,11 +164,8 @@ impl Expectation {
     }
 }
 
-/// The largest degree with which an index is expected to take at most `budget` bytes on storage.
-///
-/// # Errors
-/// The call fails if the index does not fit with any degree. The error has the expected size with
-/// the smallest degree. The call also fails if a vector cannot be read.
+/// The largest degree with which an index is expected to take at most `budget` bytes. An error has
+/// the expected size with the smallest degree.
 pub(super) fn largest_degree(
     source: &dyn VectorSource,
     coding: &Coding,
@@ -223,12 +203,9 @@ pub(super) fn largest_degree(
     })
 }
 
-/// The bytes on pages that each record with a leading part takes. A record has `record` bytes, and
-/// vectors have `dim` elements. No record spans pages. If many records share a page, their lengths
-/// differ, and little space stays free. If few records share a page, the step is made finer until
-/// the page is full (`precision.rs`). A finer step takes one more bit for each element, so less
-/// than these bits stay free. On package-wide, the index has 36.2 or 37.1 MB, depending on the
-/// graph.
+/// The bytes on pages of a record with a leading part, which does not span pages. Many records fill
+/// a page well. If few records share a page, a finer step (`precision.rs`) fills the page, up to
+/// one bit for each element.
 fn shared_pages(record: f64, dim: usize) -> f64 {
     match stratann_layout::BLOCK as f64 / record {
         8.0.. => record / FILLED,
@@ -237,8 +214,7 @@ fn shared_pages(record: f64, dim: usize) -> f64 {
     }
 }
 
-/// The bytes in blocks that each record of `record` bytes takes, if no record spans blocks. This is
-/// a share of one block, or several whole blocks.
+/// A record that does not span blocks takes a share of one block, or whole blocks.
 fn whole_blocks(record: f64) -> f64 {
     let block = stratann_layout::BLOCK as f64;
     match (block / record).floor() {

@@ -1,4 +1,4 @@
-//! A file of vectors that grows. A build uses it if the number of rows is not known beforehand.
+//! A file of vectors that grows, if the number of rows is not known beforehand.
 
 use std::fs::File;
 use std::io::{BufWriter, Seek, Write};
@@ -10,10 +10,8 @@ use stratann_vector::Element;
 use crate::Error;
 use crate::data::VectorFile;
 
-/// The approximate number of bytes in one write.
 const PIECE: usize = 1 << 20;
 
-/// A file of vectors in a scratch folder.
 pub(crate) struct Spool {
     file: BufWriter<File>,
     path: PathBuf,
@@ -21,10 +19,6 @@ pub(crate) struct Spool {
 }
 
 impl Spool {
-    /// Creates the file without rows.
-    ///
-    /// # Errors
-    /// The call fails if the file cannot be created or written.
     pub(crate) fn create(folder: &Path, element: Element, dim: usize) -> Result<Self, Error> {
         let path = folder.join(format!("rows.{}", extension(element)));
         let failed = |source| cannot_write(&path, source);
@@ -39,25 +33,17 @@ impl Spool {
         })
     }
 
-    /// Appends a row.
-    ///
-    /// # Errors
-    /// The call fails if the row cannot be written.
     pub(crate) fn push(&mut self, row: &[u8]) -> Result<(), Error> {
         self.rows = self.rows.saturating_add(1);
         let written = self.file.write_all(row);
         Ok(written.map_err(|source| cannot_write(&self.path, source))?)
     }
 
-    /// Whether no row was appended.
     pub(crate) fn is_empty(&self) -> bool {
         self.rows == 0
     }
 
-    /// Completes the file, and opens it. The file must have at least one row.
-    ///
-    /// # Errors
-    /// The call fails if the file cannot be written or opened.
+    /// The file must have at least one row.
     pub(crate) fn finish(self) -> Result<VectorFile, Error> {
         let (path, rows) = (self.path, self.rows);
         let failed = |source| cannot_write(&path, source);
@@ -74,7 +60,6 @@ fn cannot_write(path: &Path, source: std::io::Error) -> TierError {
     TierError::io("write", path.display().to_string(), 0, 0, source)
 }
 
-/// The file extension for vectors with this element type.
 fn extension(element: Element) -> &'static str {
     match element {
         Element::F32 => "fbin",

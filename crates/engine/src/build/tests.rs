@@ -1,5 +1,4 @@
-//! Tests builds that crash, fail or are interrupted at any point. Such a build leaves the earlier
-//! index unchanged, or leaves no index that opens.
+//! Builds that crash, fail or are interrupted leave the earlier index, or no index that opens.
 
 mod decode;
 mod ids;
@@ -25,10 +24,8 @@ use crate::stores::roles::tests::four_disks;
 use crate::verify::verify_in;
 use crate::{Compression, Layout, OpenOptions, SearchOptions, stored};
 
-/// The layout with the most files.
 const MOST_FILES: Layout = Layout::Decoupled;
 
-/// Rows whose distances are all different.
 fn rows(n: usize) -> Matrix {
     let bytes = (0..n * 64).map(|i| (i * i % 251) as u8).collect();
     Matrix::new(bytes, n, 64, Element::U8).unwrap()
@@ -81,16 +78,13 @@ fn build_rows(
     }
 }
 
-/// The number of files in a volume that has one index and nothing else. The number includes the
-/// manifest.
 fn files_in(volume: &SimVolume) -> usize {
     let files = stored::manifest(volume).unwrap().files.len() + 1;
     assert_eq!(volume.list().unwrap().len(), files, "{:?}", volume.list());
     files
 }
 
-/// The number of vectors of the index in a volume. The function checks that all vectors are
-/// unchanged. `None` if there is no index.
+/// All vectors of the index must be unchanged.
 fn vectors_in(volume: &SimVolume) -> Option<usize> {
     let index = match Index::open_in(
         Arc::new(volume.clone()),
@@ -109,8 +103,7 @@ fn vectors_in(volume: &SimVolume) -> Option<usize> {
         source.read(id as usize, &mut row).unwrap();
         assert_eq!(vector, &row);
     }
-    // The test searches for some of the vectors. Searches for all vectors would take most of the
-    // test's time.
+    // Searches for all vectors would take most of the test's time.
     let options = SearchOptions {
         k: 1,
         list: 30,
@@ -141,7 +134,6 @@ fn nor_does_a_crash_where_roles_are_on_disks_of_their_own() {
     }
 }
 
-/// Makes an index of 150 vectors record an interrupted insert.
 fn begin_insert(volume: &SimVolume) {
     let cut = BegunInsert {
         file: "array".into(),
@@ -155,15 +147,13 @@ fn begin_insert(volume: &SimVolume) {
     inserts::write(volume, &[cut]).unwrap();
 }
 
-/// The number of inserts that the index in a volume records.
 fn known(volume: &SimVolume) -> usize {
     let text = volume.read(MANIFEST).unwrap();
     let state = Manifest::decode(&text, MANIFEST).unwrap().state;
     inserts::of_index(volume, state.as_deref()).unwrap().len()
 }
 
-/// If a crash may restore the earlier index, it must restore the recorded inserts of that index
-/// too.
+/// An earlier index that a crash may restore must have its recorded inserts.
 #[test]
 fn a_build_that_may_not_be_durable_keeps_what_the_index_before_knows_of_inserts() {
     let folder = tempfile::tempdir().unwrap();
@@ -195,8 +185,7 @@ fn a_build_that_may_not_be_durable_keeps_what_the_index_before_knows_of_inserts(
     }
 }
 
-/// Builds an index in an empty volume. Then a second build, which replaces the index, crashes at
-/// each operation.
+/// A second build, which replaces an index, crashes at each operation.
 fn crash_everywhere(layout: Layout, before: SimVolume) {
     let folder = tempfile::tempdir().unwrap();
     let build = |volume: &SimVolume, n| build_rows(volume, n, layout, folder.path(), &Silent);
@@ -216,8 +205,7 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
         {
             let image = crashed.volume.crash_image(seed, mode);
             let found = vectors_in(&image);
-            // The earlier index can resume its insert. The new index cannot, even if another build
-            // fails later.
+            // The earlier index can resume its insert. The new index cannot.
             let place = format!("{layout}, operation {at}, {mode:?}, seed {seed}");
             match found {
                 Some(150) => {
@@ -226,8 +214,6 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
                 }
                 Some(260) => {
                     assert_eq!(known(&image.fork()), 0, "{place}");
-                    // A later build without inserts may fail at any operation. The new index still
-                    // cannot resume the insert.
                     if new == 0 {
                         for later in (0..).step_by(step(7)) {
                             let next = image.fork();
@@ -246,15 +232,13 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
                 }
                 other => panic!("{place}: {other:?} vectors"),
             }
-            // All acknowledged rows are in the index.
             assert!(crashed.acknowledged == 0 || found == Some(260), "{place}");
-            // The files that the crash left do not affect the next build.
             if seed == 0 && (slow() || at % 6 == 0) {
                 build(&image, 170).unwrap();
                 assert_eq!(vectors_in(&image), Some(170));
-                // The index has a MANIFEST, a codebook, a navigation graph, and codes or entry
-                // points. Each of its two segments has a file of vectors and a file of chunks. If
-                // the order of nodes differs from the order of rows, there is also a file of ids.
+                // MANIFEST, codebook, navigation graph, and codes or entry points. Each of two
+                // segments has vectors and chunks. If nodes have another order than rows, a file of
+                // ids follows.
                 let files = match layout {
                     Layout::Coupled | Layout::Inline | Layout::Csr => 4 + 1,
                     Layout::Packed => 4 + 2,
@@ -276,8 +260,7 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
 fn a_crash_in_the_first_build_leaves_nothing_that_opens_half() {
     let folder = tempfile::tempdir().unwrap();
     let volumes = [(SimVolume::new as fn() -> SimVolume, 1), (four_disks, 4)];
-    // All layouts are tested on one disk. The layouts that have every role are also tested on
-    // several disks.
+    // The layouts that have every role are also tested on several disks.
     let most = [Layout::Decoupled, Layout::Inline];
     for (layout, (new, disks)) in Layout::ALL
         .into_iter()
@@ -314,12 +297,10 @@ fn a_full_disk_is_an_error_and_the_old_index_stays() {
         let files = files_in(&before);
         let mut refused = 0;
         let step = step(5);
-        // The tested operations differ from layout to layout.
         for at in (layout as u64 % step as u64..).step_by(step) {
             let volume = before.fork();
             volume.fail_after(at, Failure::NoSpace);
             let error = match build(&volume, 220) {
-                // The remaining operations need no space, so the build succeeds.
                 Ok(_) => break,
                 Err(error) => error,
             };
@@ -338,7 +319,6 @@ fn a_full_disk_is_an_error_and_the_old_index_stays() {
     }
 }
 
-/// Interrupts the build after this number of checks for an interruption.
 struct Impatient(AtomicU64);
 
 impl Progress for Impatient {
@@ -353,8 +333,8 @@ impl Progress for Impatient {
 
 #[test]
 fn an_interruption_at_any_point_leaves_only_the_old_index() {
-    // The layout `inline` encodes all nodes before it writes the first one. The other layout writes
-    // the most files.
+    // `inline` encodes all nodes before it writes the first one. The other layout writes the most
+    // files.
     for layout in [Layout::Inline, MOST_FILES] {
         interrupt_everywhere(layout);
     }
@@ -432,8 +412,8 @@ fn a_commit_that_may_not_be_durable_keeps_both_indexes() {
         let start = before.operations();
         let whole = before.fork();
         build_rows(&whole, 220, MOST_FILES, folder.path(), &Silent).unwrap();
-        // The disks fail from one operation on, and a crash follows at once. By default, the test
-        // tries every second operation on one disk, and the other operations on four disks.
+        // The disks fail from one operation on, and a crash follows at once. By default, every
+        // second operation is tried on one disk, and the others on four disks.
         let operations = whole.operations() - start;
         for at in (first % step(2) as u64..operations).step_by(step(2)) {
             let volume = before.fork();
@@ -450,7 +430,6 @@ fn a_commit_that_may_not_be_durable_keeps_both_indexes() {
     }
 }
 
-/// Tests a build without rows.
 #[test]
 fn a_crash_in_a_build_of_nothing_leaves_an_index_of_nothing_or_none() {
     let folder = tempfile::tempdir().unwrap();

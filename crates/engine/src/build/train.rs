@@ -1,4 +1,4 @@
-//! The codebook of a build. A caller gives it, a savepoint has it, or the build trains it.
+//! The codebook of a build. A caller or a savepoint has it, or the build trains it.
 
 use stratann_vector::{Training, to_f32};
 
@@ -10,12 +10,9 @@ use crate::graph::Constructed;
 use crate::progress::Stage;
 use crate::savepoint::{Content, What};
 
-/// The number of rows of the sample that are read together.
 const PIECE: usize = 256;
 
 impl Build<'_> {
-    /// Returns the given codebook, the codebook of a savepoint, or a codebook that is trained on an
-    /// even sample of the nodes.
     pub(super) fn codebook(&self, graph: &Constructed) -> Result<Codebook, Error> {
         if let Some(codebook) = &self.writing.options.codebook {
             return Ok(codebook.clone());
@@ -71,9 +68,7 @@ impl Build<'_> {
         Codebook::of_sample(floats, dim, code_bytes, metric, &training, low_codes)
     }
 
-    /// The approximate bytes that the training of a codebook needs in addition to the graph. These
-    /// are the floats of the sample, and for each thread the floats of one chunk of each row and a
-    /// few words for each row.
+    /// The floats of the sample. Each thread also has the floats of one chunk of each row.
     pub(super) fn training_bytes(&self) -> u64 {
         if self.writing.options.codebook.is_some() {
             return 0;
@@ -89,7 +84,6 @@ impl Build<'_> {
         rows * 4 * (dim + threads * (chunk + 4)) as u64
     }
 
-    /// The parameters for the training of codebooks.
     fn training(&self) -> Training {
         codebook::training(
             self.writing.source.dim(),

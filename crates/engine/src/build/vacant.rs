@@ -1,5 +1,4 @@
-//! Decides whether a new index may be built in a directory. The directory must be empty, or have
-//! only the files of an interrupted first build.
+//! Decides whether a new index may be built in a directory.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -10,11 +9,9 @@ use stratann_tier::{LOCK_FILE, TierError};
 use crate::durable::are_of_first_build;
 use crate::{Error, bounds, savepoint, stored};
 
-/// Whether a build that replaces nothing may begin in the directory `path`. The result is true if
-/// nothing exists there, if the directory is empty, or if it has only files of a first build. Such
-/// a build is running, or its process was killed before it committed the index. The result is false
-/// for an index, for a file, and for a directory of other files. It is also false for an index with
-/// changes whose manifest is missing.
+/// Whether a build that replaces nothing may begin in the directory `path`. It may if nothing
+/// exists there, or only files of a first build. It may not in an index, a directory of other
+/// files, or an index with changes whose manifest is missing.
 ///
 /// # Errors
 /// The call fails if the path cannot be examined, or if its entries cannot be listed.
@@ -41,9 +38,8 @@ pub fn is_vacant(path: impl AsRef<Path>) -> Result<bool, Error> {
     Ok(are_of_first_build(files))
 }
 
-/// Refuses a directory whose content is neither an index nor the files of an interrupted build.
-/// Such a build has left a lock file. Without a lock file, no build made the content, whatever its
-/// names are. A folder of several indexes must not become an index.
+/// The directory has neither an index nor a lock file of an interrupted build. A folder of several
+/// indexes must not become an index.
 pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
     match stranger(&entries(path)?) {
         None => Ok(()),
@@ -56,7 +52,7 @@ pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The names in a directory. The list is empty if the directory does not exist.
+/// None if the directory does not exist.
 fn entries(path: &Path) -> Result<Vec<OsString>, Error> {
     let failed = |source| TierError::io("list", path.display().to_string(), 0, 0, source);
     let entries = match path.read_dir() {
@@ -68,8 +64,7 @@ fn entries(path: &Path) -> Result<Vec<OsString>, Error> {
     Ok(names.collect::<Result<_, _>>().map_err(failed)?)
 }
 
-/// A name in a directory in which no build has begun. `None` if a build has begun there, or if the
-/// directory is empty.
+/// A name in a directory in which no build has begun.
 fn stranger(names: &[OsString]) -> Option<&OsString> {
     let is_savepoint = |name: &OsString| name.to_str().is_some_and(savepoint::is_savepoint);
     let is_begun = |name: &OsString| name == MANIFEST || name == LOCK_FILE || is_savepoint(name);
@@ -88,7 +83,6 @@ mod tests {
     use super::*;
     use crate::{BuildOptions, Silent, create};
 
-    /// Whether a build may begin in a directory with these files.
     fn of(names: &[&str]) -> bool {
         let folder = tempfile::tempdir().unwrap();
         for name in names {

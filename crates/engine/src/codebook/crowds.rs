@@ -1,5 +1,4 @@
-//! Dense clusters ("crowds"). The rows of a dense cluster are far nearer to each other than the
-//! other rows of a sample are.
+//! Dense clusters ("crowds"), whose rows are far nearer to each other than other rows of a sample.
 //!
 //! ```text
 //!   apart, of a row     squared distance to its third nearest among 1,024 rows of the sample
@@ -9,47 +8,39 @@
 //!   weight, of a row    wide / apart
 //! ```
 //!
-//! Training with the least squared error of all rows puts centroids where rows are far apart. A
-//! dense cluster then has one or two centroids in each chunk, and all of its rows have the same
-//! code. For instance, if a sample has 3,000 rows with a spread of .01 and 3,000 rows with a spread
-//! of 1, searches for rows with the small spread have a recall@10 of .32. The harm of an error
-//! depends on the distances that codes must distinguish. So the error of a row is measured in units
-//! of these distances. Then codes distinguish as many rows of a dense cluster as of the other rows.
+//! Training with the least squared error puts centroids where rows are far apart. So all rows of a
+//! dense cluster get the same code. With 3,000 rows of a spread of .01 and 3,000 rows of a spread
+//! of 1, searches for rows with the small spread have a recall@10 of .32. Therefore the error of a
+//! row is measured in units of the distances that codes must distinguish.
 //!
-//! If rows are spread evenly, no row gets a weight, and the codebook is the same as without
-//! weights.
+//! If rows are spread evenly, the codebook is the same as without weights.
 
 use stratann_vector::{Element, Kernel, Metric};
 
 use crate::threads;
 
-/// The number of rows of the sample with which each row is compared.
 const PILOTS: usize = 1024;
-/// The rank of the neighbour whose distance is measured.
 const NEAREST: usize = 3;
-/// The least number of rows. Fewer rows do not show whether there is a dense cluster.
+/// Fewer rows do not show whether there is a dense cluster.
 const LEAST_ROWS: usize = 64;
 /// The factor between squared distances at which a row is uneven, and the least share of uneven
-/// rows with which rows get weights.
+/// rows for weights.
 const UNEVEN: f32 = 64.0;
 const SHARE: f64 = 0.02;
-/// The least share for a sample of fewer than [`FEW_ROWS`] rows. If few rows get weights, the
-/// codebook overfits these rows, and later rows of their kind seem to have drifted. For instance,
-/// if 2 % of 600 photos were near each other, a quarter of the later photos seemed to have drifted.
+/// The share for a sample of fewer than [`FEW_ROWS`] rows. With weights, the codebook overfits a
+/// few rows. If 2 % of 600 photos were near each other, a quarter of the later photos seemed to
+/// have drifted.
 const SHARE_OF_FEW: f64 = 0.05;
 const FEW_ROWS: usize = 4_096;
-/// The largest weight.
 const HEAVIEST: f32 = 1e6;
 
-/// The squared distance of each row of `dim` floats to its third nearest row, among an even sample
-/// of the other rows. If the sample has fewer other rows, it is the distance to the farthest of
-/// them.
+/// The squared distance of each row to its third nearest row in an even sample. If the sample has
+/// fewer rows, the farthest row counts.
 pub(crate) fn apart(rows: &[f32], dim: usize, threads: usize) -> Vec<f32> {
     let all: Vec<usize> = (0..rows.len() / dim).collect();
     among(rows, &all, dim, threads)
 }
 
-/// Does the same as [`apart`], for the rows `of`.
 fn among(rows: &[f32], of: &[usize], dim: usize, threads: usize) -> Vec<f32> {
     let count = rows.len() / dim;
     let pilots: Vec<usize> = spread(count).collect();
@@ -90,14 +81,12 @@ fn among(rows: &[f32], of: &[usize], dim: usize, threads: usize) -> Vec<f32> {
     apart
 }
 
-/// The rows of an even sample.
 fn spread(count: usize) -> impl Iterator<Item = usize> {
     let pilots = count.min(PILOTS);
     (0..pilots).map(move |i| i * count / pilots)
 }
 
-/// The weight of the squared error of each row of a sample. `None` if there are few rows, or if
-/// rows are spread evenly.
+/// `None` if there are few rows, or if rows are spread evenly.
 pub(crate) fn weights(rows: &[f32], dim: usize, threads: usize) -> Option<Vec<f32>> {
     let count = rows.len() / dim;
     if count < LEAST_ROWS {
@@ -118,11 +107,10 @@ pub(crate) fn weights(rows: &[f32], dim: usize, threads: usize) -> Option<Vec<f3
     Some(apart.into_iter().map(weight).collect())
 }
 
-/// The upper quartile of the distances, if at least the share `share` of the rows is uneven.
+/// `None` if less than the share `share` of the rows is uneven.
 fn wide(apart: &[f32], share: f64) -> Option<f32> {
     let mut sorted: Vec<f32> = apart.to_vec();
     sorted.sort_unstable_by(f32::total_cmp);
-    // Codes need not distinguish equal rows.
     sorted.retain(|&apart| apart > 0.0 && apart.is_finite());
     let (narrow, wide) = (
         *sorted.get(sorted.len() / 4)?,
@@ -138,7 +126,6 @@ fn wide(apart: &[f32], share: f64) -> Option<f32> {
 mod tests {
     use super::*;
 
-    /// Makes rows of 8 floats from 0 to `spread`.
     fn rows(count: usize, spread: f32, seed: u64) -> Vec<f32> {
         let mut state = seed;
         let next = || {
@@ -196,7 +183,6 @@ mod tests {
             let times = mean(narrow) / mean(other);
             assert!((300.0..1e6).contains(&times), "{crowd}: {times}");
         }
-        // Equal rows beside other rows do not get a larger weight.
         let mut equal = rows(2000, 1.0, 5);
         equal[..8 * 400].fill(0.5);
         for x in &mut equal[8 * 1000..] {

@@ -1,5 +1,4 @@
-//! Tests of codebook files and of training. A file is read as it was written. Damaged or
-//! contradictory files are refused.
+//! Codebook files are read as they were written, and refused if they are damaged or contradictory.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -24,7 +23,6 @@ fn fixture(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures")).join(name)
 }
 
-/// Real descriptors, from row `first` of the fixture on.
 fn descriptors(first: usize, rows: usize) -> Matrix {
     let file = VectorFile::open(fixture("photo-sift-20k.base.u8bin")).unwrap();
     let mut bytes = vec![0; rows * file.row_bytes()];
@@ -32,7 +30,6 @@ fn descriptors(first: usize, rows: usize) -> Matrix {
     Matrix::new(bytes, rows, file.dim(), file.element()).unwrap()
 }
 
-/// Pseudo-random rows of floats, multiplied by `scale`.
 fn floats(rows: usize, dim: usize, scale: f32) -> Matrix {
     let value = |i: u32| scale * (i.wrapping_mul(2_654_435_761) as f32 / 1e9 - 2.0);
     let bytes = (0..(rows * dim) as u32).flat_map(|i| value(i).to_le_bytes());
@@ -51,7 +48,6 @@ fn train(source: &dyn VectorSource, options: &TrainOptions) -> Codebook {
     Codebook::train(source, options, &Silent).unwrap()
 }
 
-/// A codebook whose file has a few blocks.
 fn small() -> Codebook {
     train(&floats(700, DIM, 1.0), &options(CODE))
 }
@@ -62,7 +58,6 @@ fn assert_same(a: &Codebook, b: &Codebook) {
     assert_eq!(a.hash(), b.hash());
 }
 
-/// Writes a codebook file with the given fields and payload, and with correct checksums.
 fn file(folder: &Path, payload: &[u8], fields: &[u8]) -> PathBuf {
     let path = folder.join("codebook");
     fs::write(&path, stream::encode(FileKind::Codebook, payload, fields)).unwrap();
@@ -73,13 +68,11 @@ fn shape(dim: u32, code_bytes: u32) -> Vec<u8> {
     FieldsWriter::new().u32(dim).u32(code_bytes).finish()
 }
 
-/// The error of a read of the file. Checks that the error names the file.
 fn refusal(path: &Path) -> String {
     let error = match Codebook::read(path) {
         Ok(codebook) => panic!("{codebook:?} was read"),
         Err(error) => error,
     };
-    // The file is wrong, and not the call.
     assert!(!error.is_call_wrong(), "{error}");
     let text = error.to_string();
     assert!(text.contains(&path.display().to_string()), "{text}");
@@ -98,12 +91,11 @@ fn names(folder: &Path) -> Vec<String> {
 fn what_is_written_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("space.codebook");
-    // The chunks of a vector have equal widths, or different widths. A code has one byte, or as
-    // many bytes as dimensions, or a number between.
+    // Chunks of equal widths and of different widths, and codes of one byte up to as many bytes as
+    // dimensions.
     for (dim, code_bytes) in [(8, 4), (DIM, CODE), (5, 1), (5, 5), (1, 1)] {
         let codebook = train(&floats(300, dim, 1.0), &options(code_bytes));
         assert_eq!((codebook.dim(), codebook.code_bytes()), (dim, code_bytes));
-        // The second codebook replaces the file of the first codebook.
         codebook.write(&path).unwrap();
         assert_same(&Codebook::read(&path).unwrap(), &codebook);
         assert_eq!(names(folder.path()), ["space.codebook"]);
@@ -120,7 +112,6 @@ fn a_file_that_cannot_be_written_leaves_nothing() {
     let codebook = small();
     let path = folder.path().join("absent").join("codebook");
     assert!(codebook.write(&path).is_err());
-    // A directory that is not empty has this name.
     let path = folder.path().join("directory");
     fs::create_dir(&path).unwrap();
     fs::write(path.join("file"), "x").unwrap();
@@ -131,7 +122,6 @@ fn a_file_that_cannot_be_written_leaves_nothing() {
         let error = codebook.write(path).unwrap_err();
         assert!(error.is_call_wrong(), "{}: {error}", path.display());
     }
-    // The failed write leaves no file of another name either.
     let strange = folder.path().join(OsStr::from_bytes(b"a\xff"));
     let error = codebook.write(&strange).unwrap_err();
     assert!(error.is_call_wrong(), "{error}");
@@ -148,13 +138,11 @@ fn the_hash_is_that_of_the_content() {
     }
     assert_eq!(codebook.hash(), hasher.finalize().to_string());
     assert_eq!(codebook.hash().len(), 64);
-    // The name of the file does not change the hash.
     for name in ["a", "b"] {
         let path = folder.path().join(name);
         codebook.write(&path).unwrap();
         assert_eq!(Codebook::read(&path).unwrap().hash(), codebook.hash());
     }
-    // A codebook that differs in one bit of one centroid has another hash.
     let (fields, mut payload) = codebook.file();
     let last = payload.len() - 4;
     payload[last] ^= 1;
@@ -214,8 +202,8 @@ fn a_shape_that_does_not_fit_the_centroids_is_refused() {
     let (fields, payload) = small().file();
     let (dim, code_bytes) = (DIM as u32, CODE as u32);
     Codebook::read(file(folder.path(), &payload, &fields)).unwrap();
-    // With 2^30 dimensions, 256 centroids of 4 bytes for each dimension take 2^40 bytes. With 2^32
-    // - 1 dimensions, they take about 2^42 bytes.
+    // 256 centroids of 2^30 dimensions take 2^40 bytes, and those with 2^32 - 1 dimensions about
+    // 2^42.
     for (dim, code_bytes) in [
         (dim + 1, code_bytes),
         (dim - 1, code_bytes),
@@ -238,7 +226,6 @@ fn a_shape_that_does_not_fit_the_centroids_is_refused() {
         &[&payload[..], &[0; 4]].concat(),
         &fields,
     ));
-    // The header lacks fields, or has additional fields.
     for fields in [&fields[..0], &fields[..4], &[&fields[..], &[0]].concat()] {
         refusal(&file(folder.path(), &payload, fields));
     }
@@ -248,7 +235,6 @@ fn a_shape_that_does_not_fit_the_centroids_is_refused() {
         let text = refusal(&file(folder.path(), &payload, &fields));
         assert!(text.contains("NaN or infinite"), "{text}");
     }
-    // The file is of another kind, with the same content.
     let path = folder.path().join("codes");
     fs::write(&path, stream::encode(FileKind::Codes, &payload, &fields)).unwrap();
     assert!(refusal(&path).contains("codes"));
@@ -300,8 +286,7 @@ fn that_of_an_index_is_read_like_any_other() {
     };
     for layout in [Layout::Coupled, Layout::Inline] {
         let (codebook, bytes) = of_index(&build(&base, &format!("{layout}"), layout, None));
-        // If another collection shares the codebook, the copy in its index is the same file. A
-        // codebook that is written elsewhere gives the same file too.
+        // All copies of the codebook are the same file.
         let name = format!("{layout}-other");
         let (shared, copy) = of_index(&build(&other, &name, layout, Some(&codebook)));
         assert_same(&shared, &codebook);
@@ -320,7 +305,6 @@ fn that_of_an_index_of_an_earlier_format_is_used_but_says_no_shape() {
         let old = Index::open(fixture(name), &OpenOptions::default()).unwrap();
         let codebook = old.codebook().unwrap();
         let content = blake3::hash(&codebook.file().1);
-        // If an index is built with this codebook, the manifest of the index names its hash.
         let path = folder.path().join(name);
         let options = BuildOptions {
             codebook: Some(codebook.clone()),
@@ -367,7 +351,7 @@ fn under_cosine_rows_count_by_their_direction() {
         };
         self::train(&floats(700, DIM, scale), &options)
     };
-    // The factor is a power of two, so that the directions are exactly the same.
+    // With a power of two, the directions are exactly the same.
     assert_same(&train(4.0, Metric::Cosine), &train(1.0, Metric::Cosine));
     let longer = train(4.0, Metric::L2);
     assert_ne!(longer.hash(), train(1.0, Metric::L2).hash());
@@ -382,7 +366,6 @@ fn codes_take_a_quarter_of_the_dimensions_unless_told() {
     }
 }
 
-/// A source that only records which rows are read.
 struct Asked {
     rows: usize,
     asked: Mutex<Vec<usize>>,
@@ -430,8 +413,7 @@ fn training_takes_an_even_sample() {
     assert_eq!(asked(1_000), all);
     let every_third: Vec<usize> = (0..3 * MOST).step_by(3).collect();
     assert!(asked(3 * MOST) == every_third);
-    // Of 100,001 rows, the sample leaves out one. The last row of the sample is a row of the
-    // source.
+    // Of 100,001 rows, the sample leaves out one.
     let most = asked(MOST + 1);
     assert_eq!(most.len(), MOST);
     assert!(most.is_sorted() && most[0] == 0 && most[MOST - 1] < MOST + 1);

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A file whose name ends with `.crop_nb_N` has the first N rows of a larger file. Its header may
-//! still have the number of rows of the larger file.
+//! be that file's.
 
 use super::DataError;
 use super::output::Output;
@@ -20,20 +20,17 @@ use std::fs::File;
 use std::path::Path;
 use stratann_vector::Element;
 
-/// The number of bytes before the first row.
 pub(super) const HEADER: u64 = 8;
 
-/// The number of bytes that [`write_bin`] reads and writes with one call.
 const PIECE: usize = 1 << 20;
 
-/// Reads the number of rows and the dimension. If one of them is zero, the call fails.
+/// Neither the number of rows nor the dimension may be zero.
 pub(super) fn read_header(file: &File, length: u64, name: &str) -> Result<(u32, u32), DataError> {
     let (rows, dim) = read_any_header(file, length, name)?;
     check_not_empty(name, u64::from(rows), u64::from(dim))?;
     Ok((rows, dim))
 }
 
-/// Does the same as [`read_header`], but accepts zeros.
 fn read_any_header(file: &File, length: u64, name: &str) -> Result<(u32, u32), DataError> {
     if length < HEADER {
         return Err(DataError::Truncated {
@@ -52,8 +49,8 @@ fn read_any_header(file: &File, length: u64, name: &str) -> Result<(u32, u32), D
     ))
 }
 
-/// Reads the header, and compares the length of the file with it. A file without rows is an error
-/// unless `even_empty` is set. For a cropped file, `left` is the number of rows in its name.
+/// Compares the length of the file with the header. Only with `even_empty`, a file may have no
+/// rows. `left` is the number of rows in the name of a cropped file.
 pub(super) fn read_shape(
     file: &File,
     length: u64,
@@ -90,7 +87,6 @@ pub(super) fn read_shape(
     })
 }
 
-/// The file extension for this element type, without the dot.
 pub(crate) fn bin_extension(element: Element) -> &'static str {
     match element {
         Element::F32 => "fbin",
@@ -100,9 +96,8 @@ pub(crate) fn bin_extension(element: Element) -> &'static str {
     }
 }
 
-/// Writes all rows of a source to a file. The extension must fit the element type: `.fbin` for f32,
-/// `.hbin` for f16, `.u8bin` for u8, and `.i8bin` for i8. The file gets its name when it is
-/// complete, and then replaces an older file of this name.
+/// Writes all rows of a source. The extension must fit the element type: `.fbin` for f32, `.hbin`
+/// for f16, `.u8bin` for u8, `.i8bin` for i8. The file gets its name when it is complete.
 pub fn write_bin(path: impl AsRef<Path>, source: &dyn VectorSource) -> Result<(), DataError> {
     let path = path.as_ref();
     let right = bin_extension(source.element());

@@ -1,4 +1,4 @@
-//! Exact search. It compares every query with every row. It is slow, and needs little memory.
+//! Exact search: compares every query with every row.
 //!
 //! ```text
 //! base ──4 MiB at a time──> block i+1 being read
@@ -18,18 +18,15 @@ use std::collections::BinaryHeap;
 use stratann_tier::ask_for_memory;
 use stratann_vector::{Kernel, Metric};
 
-/// The bytes of a block of the base. Two blocks are in memory: while one is searched, the other is
-/// read.
+/// The bytes of a block of the base. While one is searched, another is read.
 const BLOCK: usize = 4 << 20;
 
-/// The bytes of a tile, which is a part of a block. A thread compares all of its queries with one
-/// tile before it begins the next tile. A tile is small enough to stay in the L2 cache.
+/// A part of a block. It stays in the L2 cache while a thread compares it with all of its queries.
 const TILE: usize = 128 << 10;
 
-/// Finds the `k` nearest rows of `base` for each query, in order of distance. If two rows have the
-/// same distance, the row with the lower number comes first. The queries are in memory, and the
-/// base is not. If the base has fewer than `k` rows, each missing neighbour has the id 2^64 - 1 and
-/// an infinite distance, as in a search.
+/// Finds the `k` nearest rows of `base` for each query, in order of distance and then of row
+/// number. If the base has fewer than `k` rows, a missing neighbour has the id 2^64 - 1 and an
+/// infinite distance.
 ///
 /// The call fails if `k` is zero, or larger than both the number of rows and
 /// [`MOST_PADDED`](bounds::MOST_PADDED), or if another number is beyond its [`bounds`]. It fails if
@@ -68,7 +65,6 @@ pub fn brute_force(
         let length = step.min(base.rows() - first) * row_bytes;
         let length_ahead = step.min(base.rows().saturating_sub(next)) * row_bytes;
         let (block_now, helpers) = (&block[..length], workers.len());
-        // The number of rows is at most u32::MAX, which was checked above.
         let scan = |worker: &mut Worker<'_>| worker.scan(first as u32, block_now, progress);
         let read = || read_block(base, metric, next, &mut ahead[..length_ahead]);
         let (_, read) = threads::shared_beside(workers.iter_mut(), helpers, scan, read);
@@ -86,7 +82,6 @@ pub fn brute_force(
             ids.push(u64::from(key as u32));
             distances.push(distance_of(key));
         }
-        // The base has no more rows.
         ids.resize(ids.len().next_multiple_of(k), u64::MAX);
         distances.resize(ids.len(), f32::INFINITY);
     }
@@ -102,8 +97,7 @@ pub fn brute_force(
 /// [outlines](super::Outline).
 ///
 /// # Errors
-/// The call fails for the same reasons as [`brute_force`], as far as they concern the arguments and
-/// the shapes.
+/// The call fails as [`brute_force`] does for arguments and shapes.
 pub fn check_brute_force(
     base: &dyn VectorSource,
     queries: &dyn VectorSource,
@@ -161,8 +155,7 @@ pub fn check_brute_force(
     Ok(())
 }
 
-/// Asks the system for the memory of the search. It consists of two blocks, the queries, the
-/// results, the threads, and the nearest rows of each query, whose tables grow by doubling.
+/// The tables of the nearest rows of each query grow by doubling.
 fn ask(
     base: &dyn VectorSource,
     queries: &dyn VectorSource,
@@ -188,7 +181,6 @@ fn ask(
     .map_err(DataError::Memory)
 }
 
-/// Reads rows, and checks their values.
 fn read_block(
     base: &dyn VectorSource,
     metric: Metric,
@@ -202,13 +194,12 @@ fn read_block(
     check_rows(base, metric, first, out)
 }
 
-/// The queries of one thread, and the nearest rows of each query so far.
 struct Worker<'a> {
     kernel: Kernel,
     queries: &'a [u8],
     row_bytes: usize,
     k: usize,
-    /// For each query, a heap of the k smallest keys. The largest of these keys is on top.
+    /// For each query, a heap of the k smallest keys. The largest key is on top.
     best: Vec<BinaryHeap<u64>>,
     distances: Vec<f32>,
 }
@@ -226,7 +217,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Compares all queries with the rows of `block`, whose first row has the number `first`.
+    /// The first row of `block` has the number `first`.
     fn scan(&mut self, mut first: u32, block: &[u8], progress: &dyn Progress) {
         for tile in block.chunks(self.distances.len() * self.row_bytes) {
             if progress.interrupted() {
@@ -248,7 +239,6 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Adds consecutive rows to the k nearest rows of a query, if they are near enough.
 fn keep_best(best: &mut BinaryHeap<u64>, k: usize, first: u32, distances: &[f32]) {
     let mut limit = match best.peek() {
         Some(&worst) if best.len() == k => worst,
@@ -260,8 +250,8 @@ fn keep_best(best: &mut BinaryHeap<u64>, k: usize, first: u32, distances: &[f32]
         distance_of(limit)
     };
     for (at, &distance) in distances.iter().enumerate() {
-        // Row numbers rise, so a row that was added earlier precedes a new row at the same
-        // distance. This comparison rejects almost all rows, before a key is made.
+        // An earlier row at the same distance comes first. Almost all rows are rejected before a
+        // key is made.
         if distance >= limit_distance && limit != u64::MAX {
             continue;
         }
@@ -282,8 +272,7 @@ fn keep_best(best: &mut BinaryHeap<u64>, k: usize, first: u32, distances: &[f32]
     }
 }
 
-/// Combines distance and row in one number, which sorts by distance and then by row. NaN sorts
-/// last. For finite vectors, only an overflow in the kernel gives NaN.
+/// Sorts by distance and then by row. NaN sorts last.
 fn key_of(distance: f32, row: u32) -> u64 {
     // The addition of zero turns -0 into 0.
     let distance = if distance.is_nan() {
@@ -300,7 +289,6 @@ fn key_of(distance: f32, row: u32) -> u64 {
     u64::from(ordered) << 32 | u64::from(row)
 }
 
-/// The distance in a key.
 fn distance_of(key: u64) -> f32 {
     let ordered = (key >> 32) as u32;
     f32::from_bits(if ordered >> 31 == 1 {
@@ -327,7 +315,6 @@ mod tests {
                 .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) as u32
         };
-        // There are few different values, so many distances are equal.
         let bytes = (0..rows * dim).flat_map(|_| {
             let value = next() % 7 + 1;
             match element {
@@ -340,7 +327,6 @@ mod tests {
         Matrix::new(bytes.collect(), rows, dim, element).unwrap()
     }
 
-    /// Computes the same result by a sort of all rows.
     fn by_sorting(base: &Matrix, queries: &Matrix, k: usize, metric: Metric) -> GroundTruth {
         let kernel = Kernel::new(metric, base.element(), base.dim());
         let (mut ids, mut distances) = (Vec::new(), Vec::new());
@@ -392,7 +378,6 @@ mod tests {
 
     #[test]
     fn several_blocks_are_one_collection() {
-        // The 13 MB are four blocks, and the last block is short.
         let base = matrix(100_001, 128, Element::U8, 1);
         let queries = matrix(5, 128, Element::U8, 2);
         for threads in [1, 2, 3, 5, 64] {
@@ -405,7 +390,6 @@ mod tests {
         }
     }
 
-    /// Interrupts the work after some steps, and counts the steps.
     struct Impatient {
         limit: u64,
         done: AtomicU64,
@@ -504,7 +488,6 @@ mod tests {
             assert_eq!((ids[10], ids[11]), (u64::MAX, u64::MAX));
             assert!(far[10].is_infinite() && far[11].is_infinite());
         }
-        // The recall does not count missing neighbours.
         let found = more.ids.clone();
         assert_eq!(more.recall(&found, &distances(&more), 12).unwrap(), 1.0);
         let ids_alone = GroundTruth {

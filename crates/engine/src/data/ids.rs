@@ -6,15 +6,13 @@ use super::DataError;
 use super::npy;
 use super::source::{open, read_at};
 
-/// The number of bytes that one read returns.
 const PIECE: usize = 1 << 20;
 
-/// Reads the ids in a `.npy` file. The array must have one dimension and be little-endian. Its type
-/// is `uint64`, or `int64`, `uint32` or `int32` without negative numbers.
+/// Reads the ids in a `.npy` file: a little-endian array of `uint64`, `int64`, `uint32` or `int32`.
 ///
 /// # Errors
-/// The call fails if the file cannot be read, or if it has another array. It also fails if a number
-/// is negative or 2^64-1, since these are no ids.
+/// The call fails if the file cannot be read or has another array, or if a number is negative or
+/// 2^64-1, since these are no ids.
 pub fn read_ids(path: impl AsRef<Path>) -> Result<Vec<u64>, DataError> {
     let path = path.as_ref();
     let name = path.display().to_string();
@@ -48,7 +46,7 @@ pub fn read_ids(path: impl AsRef<Path>) -> Result<Vec<u64>, DataError> {
         format!("its header says {count} ids")
     })?;
     let signed = header.descr.starts_with("<i");
-    // The length of the file was checked, so the file has at least this number of ids.
+    // The length of the file was checked.
     let mut ids = Vec::with_capacity(count as usize);
     let mut piece = vec![0; PIECE];
     let mut offset = start;

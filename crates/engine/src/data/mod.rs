@@ -10,9 +10,8 @@
 //! | `.bin .ibin .ivecs` | ground truth | u32 ids, f32 distances | `truth` |
 //! | `.bin64 .npy` | ground truth | u64 ids, f32 distances | `truth` |
 //!
-//! A collection may be larger than the memory of a build. So a source is read by ranges of rows,
-//! with positional reads into the caller's buffer. No file is ever mapped. If the caller asks for a
-//! [`Matrix`], the whole file is read.
+//! A collection may be larger than the memory of a build. So a source is read by ranges of rows
+//! into the caller's buffer. No file is ever mapped, and only a [`Matrix`] is read as a whole.
 
 mod bin;
 mod exact;

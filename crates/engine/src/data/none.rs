@@ -1,6 +1,5 @@
-//! Sources without vectors. An index that is built of [`NoRows`] is empty, and accepts vectors of
-//! the dimension and element type of [`NoRows`]. An [`Outline`] has the shape of vectors that were
-//! not read yet, so that a caller can check the shape before it reads the vectors.
+//! Sources without vectors. [`NoRows`] builds an empty index. An [`Outline`] has the shape of
+//! unread vectors.
 
 use stratann_vector::Element;
 
@@ -47,7 +46,7 @@ impl VectorSource for NoRows {
     }
 }
 
-/// The name and the shape of vectors that were not read yet. Its rows cannot be read.
+/// The name and the shape of vectors that were not read yet, whose rows cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outline {
     /// The name of the vectors in messages.

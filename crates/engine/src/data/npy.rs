@@ -12,43 +12,32 @@
 //! ```
 //!
 //! Arrays of two dimensions can be read. Their elements are `float32`, `float16`, `float64`,
-//! `uint8` or `int8`, in either byte order, and in the order of C or of Fortran. Elements whose
-//! form in the file differs from their form in a source are converted when they are read. `float64`
-//! becomes the nearest `float32`. If a finite element is too large for `float32`, the read fails.
+//! `uint8` or `int8`, in either byte order, and in the order of C or of Fortran. Reads convert
+//! `float64` to the nearest `float32`.
 //!
-//! In the order of Fortran, the elements of a column are stored one after the other. So a read of a
-//! few rows needs one read for each column. If an array has another dtype, the error names the
-//! numpy call that converts the array.
+//! In the order of Fortran, a read of a few rows needs one read for each column.
 
 use super::DataError;
 use super::source::{Shape, Stored, check_not_empty, read_at};
 use std::fs::File;
 use stratann_vector::Element;
 
-/// The approximate number of bytes of an array that are read and converted together.
 const PIECE: usize = 1 << 20;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// The largest length of a header in bytes. No array of numbers needs a longer header, so a longer
-/// header is damaged.
+/// The largest length of a header in bytes. A longer header is damaged.
 const MAX_HEADER: u64 = 1 << 16;
 
-/// The header of an array to be written. The array has rows with a number of columns, or is a list
-/// of numbers.
 pub(crate) struct NpyHeader {
-    /// The dtype in the spelling of numpy.
     pub(crate) descr: &'static str,
-    /// The number of columns. `None` for an array of one dimension.
     pub(crate) columns: Option<u64>,
 }
 
 impl NpyHeader {
-    /// The number of bytes of a header. It does not depend on the number of rows, so the header can
-    /// be overwritten later.
+    /// All headers have this length, so that a header can be overwritten later.
     const LENGTH: usize = 128;
 
-    /// The header of an array with `rows` rows.
     pub(crate) fn bytes(&self, rows: u64) -> Vec<u8> {
         let descr = self.descr;
         let shape = match self.columns {
@@ -66,7 +55,6 @@ impl NpyHeader {
     }
 }
 
-/// Reads the header. Returns it and the offset of the elements.
 pub(super) fn read_header(
     file: &File,
     length: u64,
@@ -146,8 +134,6 @@ pub(super) fn read_header(
     Ok((header, at + header_length))
 }
 
-/// Reads the header. The call fails if the array is no matrix of vectors, or if the length of the
-/// file is wrong.
 pub(super) fn read_shape(
     file: &File,
     length: u64,
@@ -186,7 +172,6 @@ pub(super) fn read_shape(
         8 => format!("its header says {rows} rows of {dim} x f64"),
         _ => format!("its header says {rows} rows of {dim} x {element}"),
     })?;
-    // Both numbers are at most the length of the file.
     Ok(Shape {
         rows: rows as usize,
         dim: dim as usize,
@@ -199,26 +184,19 @@ pub(super) fn read_shape(
     })
 }
 
-/// The form of the elements of an array in its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Array {
-    /// The bytes of an element.
     width: usize,
-    /// Whether the highest byte of an element is stored first.
     big_endian: bool,
-    /// Whether the elements of a column are stored one after the other (the order of Fortran).
-    /// Otherwise the elements of a row are stored one after the other.
     pub(super) fortran: bool,
 }
 
 impl Array {
-    /// Whether the rows in the file have the form that a source returns, so that no conversion is
-    /// needed.
+    /// Whether rows need no conversion.
     fn is_plain(self, element: Element) -> bool {
         self.width == element.size() && !self.big_endian && !self.fortran
     }
 
-    /// Fills `out` with whole rows of the file, from row `first` on.
     pub(super) fn read_rows(
         self,
         file: &File,
@@ -245,8 +223,7 @@ impl Array {
         Ok(())
     }
 
-    /// Fills `piece` with some rows of an array in the order of Fortran. In `piece`, the elements
-    /// of a row are stored one after the other.
+    /// Fills `piece` row by row from an array in the order of Fortran.
     fn read_columns(
         self,
         file: &File,
@@ -267,7 +244,6 @@ impl Array {
         Ok(())
     }
 
-    /// Converts the elements of `piece` from their form in the file, and writes them to `out`.
     fn convert(
         self,
         shape: &Shape,
@@ -301,8 +277,7 @@ impl Array {
     }
 }
 
-/// The element type of a dtype, and the form of its elements in the file. `None` if vectors cannot
-/// have the dtype.
+/// The element type of a dtype, and its form in the file. `None` if vectors cannot have it.
 fn element(descr: &str) -> Option<(Element, Array)> {
     let (order, kind) = descr.split_at_checked(1).unwrap_or((descr, ""));
     let (element, width) = match (order, kind) {
@@ -321,19 +296,16 @@ fn element(descr: &str) -> Option<(Element, Array)> {
     Some((element, array))
 }
 
-/// The contents of the dictionary in a header.
 #[derive(Debug, PartialEq)]
 pub(super) struct Header {
     pub(super) descr: String,
     pub(super) fortran_order: bool,
     pub(super) shape: Vec<u64>,
-    /// The offset of the dictionary in the file.
     offset: u64,
 }
 
 impl Header {
-    /// Parses the dictionary. Returns `None` if the text is no dictionary, lacks a key, or has
-    /// another key.
+    /// Parses the dictionary. `None` if a key is missing, or if there is another key.
     fn parse(text: &str) -> Option<Header> {
         let (mut descr, mut fortran_order, mut shape) = (None, None, None);
         let mut rest = Literal(text);
@@ -362,8 +334,8 @@ impl Header {
     }
 }
 
-/// The remaining text of a Python literal. Each method is named after a kind of literal. If the
-/// text begins with such a literal, the method removes it from the text.
+/// The remaining text of a Python literal. Each method removes one kind of literal from its
+/// beginning.
 struct Literal<'a>(&'a str);
 
 impl<'a> Literal<'a> {
@@ -380,7 +352,7 @@ impl<'a> Literal<'a> {
         Some(string)
     }
 
-    /// Parses the dtype of a structured array. The result is used only to quote it in the error.
+    /// Parses the dtype of a structured array, to quote it in the error.
     fn list(&mut self) -> Option<&'a str> {
         let text = self.0.trim_start();
         text.starts_with('[').then_some(())?;
@@ -484,9 +456,7 @@ mod tests {
 
     #[test]
     fn as_numpy_writes_it() {
-        // These are the bytes of numpy.save of numpy.arange(6, dtype='uint8').reshape(2, 3) in
-        // numpy 1.26. The header is padded with spaces to a multiple of 64, and ends with a
-        // newline.
+        // The bytes of numpy.save of numpy.arange(6, dtype='uint8').reshape(2, 3) in numpy 1.26.
         let mut text = "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 3), }".to_owned();
         while !(10 + text.len() + 1).is_multiple_of(64) {
             text.push(' ');
@@ -564,7 +534,6 @@ mod tests {
 
     #[test]
     fn other_widths_and_orders_are_converted_as_they_are_read() {
-        // The array is so large that it is read in several pieces.
         let (rows, dim) = (3_001, 70);
         let value = |row: usize, column: usize| (row * dim + column) as f64 * -0.7 + 1e-3;
         for (descr, fortran) in [
@@ -595,7 +564,6 @@ mod tests {
             let text = if fortran { "True" } else { "False" };
             let bytes = file(1, &header(descr, text, &format!("({rows}, {dim})")), &data);
             let folder = tempfile::tempdir().unwrap();
-            // An extension in capitals is accepted as well.
             let path = folder.path().join("A.NPY");
             std::fs::write(&path, &bytes).unwrap();
             let opened = VectorFile::open(&path).unwrap();
@@ -613,7 +581,6 @@ mod tests {
                 assert_eq!(alone, floats, "{descr} {fortran}");
             }
         }
-        // The first array has elements of one byte, and the second array has float16.
         let data: Vec<u8> = (0..6).collect();
         let matrix = open(&file(1, &header("|u1", "True", "(2, 3)"), &data)).unwrap();
         assert_eq!(matrix.bytes(), [0, 2, 4, 1, 3, 5]);

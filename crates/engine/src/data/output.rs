@@ -6,20 +6,19 @@ use std::io::{BufWriter, ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// A file that is being written. Its bytes are written to a temporary file, which
-/// [`Output::commit`] renames to `path`. If there is no commit, a drop removes the temporary file.
+/// A file with a temporary name, which [`Output::commit`] changes to `path`. Without a commit, a
+/// drop removes the file.
 #[derive(Debug)]
 pub(crate) struct Output {
     writer: BufWriter<File>,
     name: String,
     path: PathBuf,
-    /// The temporary file. `None` if the target cannot be replaced, since it is a pipe or a device.
+    /// `None` if the target is a pipe or a device.
     beside: Option<PathBuf>,
     home: stratann_tier::Home,
 }
 
 impl Output {
-    /// Creates the temporary file.
     pub(crate) fn create(path: &Path) -> Result<Output, DataError> {
         let name = path.display().to_string();
         let special = path.metadata().is_ok_and(|about| !about.is_file());
@@ -42,14 +41,12 @@ impl Output {
         })
     }
 
-    /// Appends bytes.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), DataError> {
         self.writer
             .write_all(bytes)
             .map_err(|source| DataError::io(&self.name, "write", source))
     }
 
-    /// Appends numbers as little-endian words.
     pub(crate) fn write_words(
         &mut self,
         words: impl Iterator<Item = u32>,
@@ -60,18 +57,14 @@ impl Output {
         Ok(())
     }
 
-    /// Overwrites bytes at the beginning of the file.
-    ///
-    /// # Errors
-    /// The call fails if the file cannot be written, or if it is a pipe, which has already sent its
-    /// beginning.
+    /// The call fails for a pipe.
     pub(crate) fn write_in_front(&mut self, bytes: &[u8]) -> Result<(), DataError> {
         let written = self.writer.flush();
         let written = written.and_then(|()| self.writer.get_ref().write_all_at(bytes, 0));
         written.map_err(|source| DataError::io(&self.name, "write the header again", source))
     }
 
-    /// Syncs all bytes. The file still has its temporary name.
+    /// Syncs the file under its temporary name.
     pub(crate) fn complete(&mut self) -> Result<(), DataError> {
         let failed = |source| DataError::io(&self.name, "write", source);
         self.writer.flush().map_err(failed)?;
@@ -81,7 +74,6 @@ impl Output {
         }
     }
 
-    /// Removes the file that this file will replace, if it exists.
     pub(crate) fn remove_old(&self) -> Result<(), DataError> {
         if self.beside.is_none() {
             return Ok(());
@@ -94,7 +86,6 @@ impl Output {
         }
     }
 
-    /// Renames the file to its final name.
     pub(crate) fn commit(mut self) -> Result<(), DataError> {
         self.complete()?;
         if let Some(beside) = &self.beside {
@@ -111,15 +102,13 @@ impl Drop for Output {
         if let Some(beside) = &self.beside
             && self.home.is_here()
         {
-            // The write has already failed. If the temporary file cannot be removed either, a
-            // second error would not help.
+            // A second error would not help.
             let _ = std::fs::remove_file(beside);
         }
     }
 }
 
-/// The path `folder/.name.<process>.partial`. It is a hidden file on the same file system, and no
-/// other process uses it.
+/// `folder/.name.<process>.partial`. No other process uses this file.
 fn beside(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.{}.partial", std::process::id()))

@@ -4,14 +4,12 @@
 //!   {"colour": "red", "price": 3.5, "tags": ["new", "small"], "sold": true, "stock": 7}
 //! ```
 //!
-//! A line is an object, and each key is the name of a column. A value is a boolean, a number, a
-//! string, or a list of strings or of integers. `null`, an empty list and a missing key all mean
-//! that the row has no value in the column. In an update, `null` or an empty list removes the value
-//! of the column. If the key is missing, the value stays.
+//! A line is an object whose keys are columns. A value is a boolean, a number, a string, or a list
+//! of strings or of integers. `null`, an empty list and a missing key mean that the row has no
+//! value. In an update, only `null` and an empty list remove the value.
 //!
-//! Whole numbers are integers. If a column of the file also has other numbers, all numbers of this
-//! column are floats. The file does not show which columns are times, and which key is the payload.
-//! [`JsonColumns`] has these facts.
+//! If a column of the file has numbers that are not whole, all its numbers are floats.
+//! [`JsonColumns`] says which columns are times, and which key is the payload.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -28,8 +26,7 @@ use crate::alike::meant;
 use crate::filter::timestamp;
 use crate::progress::{Progress, Silent, Stage};
 
-/// A source of attributes and payloads of vectors. It has one row for each vector, in the order of
-/// the vectors. Any number of threads may read it.
+/// A source of attributes and payloads, with one row for each vector, which any threads may read.
 pub trait RowSource: Send + Sync {
     /// The number of rows.
     fn rows(&self) -> usize;
@@ -43,9 +40,8 @@ pub trait RowSource: Send + Sync {
     /// The call fails if the row cannot be read, does not exist, or has a wrong form.
     fn row(&self, at: usize) -> Result<Row, DataError>;
 
-    /// The columns that a row names without a value. An update of attributes removes the values of
-    /// these columns, and keeps the values of columns that the row does not name. The result is
-    /// empty if the source cannot distinguish these cases.
+    /// The columns that a row names without a value. An update of attributes removes their values.
+    /// Empty if the source cannot distinguish such columns from others.
     ///
     /// # Errors
     /// The call fails for the reasons of [`row`](RowSource::row).
@@ -95,40 +91,35 @@ impl RowSource for RowTable {
     }
 }
 
-/// Facts about the columns of a file of JSON lines. The file itself does not have these facts.
+/// Facts about the columns of a file of JSON lines that are not in the file.
 #[derive(Clone, Debug, Default)]
 pub struct JsonColumns {
-    /// The columns whose values are times. A time is an ISO 8601 string, or an integer of
-    /// microseconds since 1970.
+    /// The columns of times: ISO 8601 strings, or integers of microseconds since 1970.
     pub times: BTreeSet<String>,
     /// The key of the payload. Its value may have any JSON type, and is not an attribute.
     pub payload: Option<String>,
-    /// The key of the id of the row's vector. Its value is not an attribute. If this key is set,
-    /// every line must have it.
+    /// The key of the vector's id, which is no attribute. If it is set, every line must have it.
     pub id: Option<String>,
     /// The keys that are ignored.
     pub without: BTreeSet<String>,
 }
 
-/// The rows of a file of JSON lines. The offset of each line is in memory, with 8 bytes. A line is
-/// read when its row is requested.
+/// The rows of a file of JSON lines, with the offset of each line in memory. A line is read when
+/// its row is requested.
 #[derive(Debug)]
 pub struct JsonRows {
     name: String,
     file: File,
-    /// The offset at which each line begins. The last element is the end of the last line.
+    /// The offset at which each line begins, and then the end of the last line.
     lines: Vec<u64>,
     columns: JsonColumns,
-    /// The id of each line. Empty if no key of ids is set.
+    /// The id of each line; empty without a key of ids.
     ids: Vec<u64>,
     /// The columns that have both whole numbers and other numbers.
     floats: BTreeSet<String>,
-    /// The keys of the file.
     keys: BTreeSet<String>,
 }
 
-/// The largest number of keys that are recorded. In a file with more keys, further keys are
-/// recorded only if the [`JsonColumns`] name them.
 const MOST_KEYS: usize = 4_096;
 
 impl JsonRows {
@@ -144,9 +135,8 @@ impl JsonRows {
         Self::of_file(file, name, columns, &Silent)
     }
 
-    /// Does the same as [`open`](Self::open), for a file that is already open. The file is read
-    /// from its beginning, and need not have a path. Messages call the file `name`. `progress`
-    /// counts bytes.
+    /// Reads an open file, which need not have a path, from its beginning. Messages call the file
+    /// `name`, and `progress` counts bytes.
     ///
     /// # Errors
     /// The call fails for the reasons of [`open`](Self::open), and with [`DataError::Interrupted`].
@@ -206,14 +196,13 @@ impl JsonRows {
         Ok(rows)
     }
 
-    /// The id of each row. Empty if no key of ids is set.
+    /// The id of each row; empty without a key of ids.
     pub fn ids(&self) -> &[u64] {
         &self.ids
     }
 
-    /// The keys of the file, including keys whose values are `null` or ignored, but without the key
-    /// of the id. If a file has thousands of keys, these are some of the keys, and all keys that
-    /// the [`JsonColumns`] name.
+    /// The keys of the file, without the key of the id. If a file has thousands of keys, some are
+    /// missing, but none that the [`JsonColumns`] name.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.keys.iter().map(String::as_str)
     }
@@ -319,7 +308,6 @@ impl JsonRows {
         })
     }
 
-    /// Reads a line. The lines are numbered from 0.
     fn line(&self, at: usize) -> Result<Line, DataError> {
         let (Some(&from), Some(&to)) = (self.lines.get(at), self.lines.get(at + 1)) else {
             return Err(DataError::Range {
@@ -340,13 +328,10 @@ impl JsonRows {
     }
 }
 
-/// A parsed line.
 struct Line {
     row: Row,
     cleared: Cleared,
-    /// The keys of the line that are ignored.
     ignored: Vec<String>,
-    /// The id. `None` if no key of ids is set.
     id: Option<u64>,
 }
 
@@ -354,11 +339,10 @@ const ID: &str = "an id is a whole number from 0 to 18446744073709551614";
 
 const WHOLE: &str = "a whole number of 64 bits, from -2^63 to 2^63 - 1; in a column with other numbers, a whole number that a float can represent exactly";
 
-/// The spelling of infinite numbers. JSON has no infinite numbers, and most programs read these
-/// texts as infinite.
+/// JSON has no infinite numbers, but most programs read these texts as infinite.
 const INFINITE: [(&str, f64); 2] = [("1e999", f64::INFINITY), ("-1e999", f64::NEG_INFINITY)];
 
-/// Whether a number is written as a whole number, but would change when it is stored.
+/// Whether a whole number would change when it is stored.
 fn is_inexact(value: &Json, written: &str, is_float: bool) -> bool {
     if !value.is_number() || written.contains(['.', 'e', 'E']) {
         return false;
@@ -370,7 +354,7 @@ fn is_inexact(value: &Json, written: &str, is_float: bool) -> bool {
     }
 }
 
-/// Converts a JSON value to an attribute. Returns `None` for `null` and for an empty list.
+/// Converts a JSON value to an attribute; `None` for `null` and for an empty list.
 fn value_of(json: Json, is_time: bool, is_float: bool) -> Result<Option<Value>, &'static str> {
     const ANY: &str =
         "a boolean, a number of 64 bits, a string, or a list of strings or of integers";
@@ -403,8 +387,8 @@ fn value_of(json: Json, is_time: bool, is_float: bool) -> Result<Option<Value>, 
     }))
 }
 
-/// Converts a value to JSON. A time becomes an integer of microseconds since 1970. An infinite
-/// number becomes `1e999`, which is too large for a float.
+/// Converts a value to JSON. A time becomes microseconds since 1970, and an infinite number
+/// `1e999`.
 ///
 /// # Errors
 /// The call fails for values that JSON cannot represent. No such value is known.

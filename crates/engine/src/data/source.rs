@@ -1,5 +1,5 @@
-//! Sources of rows. A source is a file, or bytes in memory. It is a matrix of `rows` x `dim`
-//! elements, row after row, little-endian, without gaps.
+//! Sources of rows: a file or bytes in memory, as a matrix of `rows` x `dim` little-endian
+//! elements, row after row, without gaps.
 
 use super::DataError;
 use super::npy::Array;
@@ -22,8 +22,7 @@ pub trait VectorSource: Sync {
     /// Fills `out` with whole rows, from row `first` on.
     ///
     /// # Errors
-    /// The call fails if the rows do not exist, or if the length of `out` is not a multiple of the
-    /// length of a row.
+    /// The call fails if the rows do not exist, or if `out` does not have whole rows.
     fn read(&self, first: usize, out: &mut [u8]) -> Result<(), DataError>;
 
     /// The bytes of a row.
@@ -36,15 +35,14 @@ pub trait VectorSource: Sync {
         None
     }
 
-    /// Whether single rows can be read in any order. If a source has random access, a build reads
-    /// it a second time. Otherwise the build keeps the rows in memory.
+    /// Whether rows can be read in any order. Otherwise a build keeps the rows in memory, to read
+    /// them once.
     fn has_random_access(&self) -> bool {
         self.in_memory().is_some()
     }
 
-    /// Fills `out` with the rows whose numbers are in `rows`, in this order. Rows with consecutive
-    /// numbers are read with one read, if their numbers follow each other in `rows`. So a caller
-    /// that needs no order should sort `rows`.
+    /// Fills `out` with the rows in `rows`, in this order. One read covers consecutive numbers, so
+    /// a caller may sort `rows` first.
     fn gather(&self, rows: &[u32], out: &mut [u8]) -> Result<(), DataError> {
         let row_bytes = self.row_bytes();
         if out.len() != rows.len() * row_bytes {
@@ -67,7 +65,7 @@ pub trait VectorSource: Sync {
     }
 }
 
-/// Checks that a read is of whole rows, and that these rows exist. Returns the number of rows.
+/// Checks that a read is of existing whole rows, and returns their number.
 ///
 /// # Errors
 /// The call fails with [`DataError::Size`] or [`DataError::Range`].
@@ -111,14 +109,12 @@ fn size_error(name: &str, found: usize, rows: usize, dim: usize, element: Elemen
     }
 }
 
-/// A function that checks rows. The arguments are the source of the rows, the metric, the number of
-/// the first row, and the bytes of the rows.
+/// Checks rows. The number belongs to the first row, and the bytes are whole rows.
 pub(crate) type Check = fn(&dyn VectorSource, Metric, usize, &[u8]) -> Result<(), DataError>;
 
-/// Returns an error if a row has no finite distance to others. Such rows have NaN or infinity, or
-/// an element beyond [`Metric::largest_magnitude`]. Under [`Metric::Cosine`], they also include
-/// rows without a direction. `bytes` are whole rows of `source`, from row `first` on. The error
-/// names row and column.
+/// Returns an error with row and column if a row has no finite distance to others. It has NaN,
+/// infinity, or an element beyond [`Metric::largest_magnitude`], or no direction under
+/// [`Metric::Cosine`]. `bytes` are whole rows, from row `first` on.
 pub fn check_rows(
     source: &dyn VectorSource,
     metric: Metric,
@@ -129,8 +125,7 @@ pub fn check_rows(
     check_within(source, metric, largest, first, bytes)
 }
 
-/// Does the same as [`check_rows`], for rows of an index. An earlier version may have accepted rows
-/// with elements that are too large. Merges and repairs keep such rows.
+/// Also accepts elements that are too large, since an earlier version may have accepted them.
 pub(crate) fn check_stored_rows(
     source: &dyn VectorSource,
     metric: Metric,
@@ -200,8 +195,8 @@ pub struct MatrixRef<'a> {
 }
 
 impl<'a> MatrixRef<'a> {
-    /// Creates a matrix of `rows` x `dim` elements, row after row. The call fails if there are no
-    /// rows or no elements, or if `bytes` has another length.
+    /// Creates a matrix of `rows` x `dim` elements, row after row. The call fails if it has no
+    /// elements, or if `bytes` has another length.
     pub fn new(
         bytes: &'a [u8],
         rows: usize,
@@ -222,7 +217,7 @@ impl<'a> MatrixRef<'a> {
         })
     }
 
-    /// The same rows with a name for messages. The default name is `array`.
+    /// The same rows with a name for messages, by default `array`.
     #[must_use]
     pub fn named(mut self, name: &'a str) -> MatrixRef<'a> {
         self.name = name;
@@ -284,8 +279,7 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// Creates a matrix of `rows` x `dim` elements, row after row. The call fails for the reasons
-    /// of [`MatrixRef::new`].
+    /// Creates a matrix of `rows` x `dim` elements. The call fails as [`MatrixRef::new`] does.
     pub fn new(
         bytes: Vec<u8>,
         rows: usize,
@@ -332,7 +326,6 @@ impl Matrix {
         &self.bytes
     }
 
-    /// All bytes, as a mutable slice, so that rows can be reordered in place.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.bytes
     }
@@ -372,8 +365,6 @@ impl VectorSource for Matrix {
     }
 }
 
-/// Allocates `row_bytes` bytes for each row of a source. The call fails if they do not fit into
-/// memory.
 pub(crate) fn room_for(source: &dyn VectorSource, row_bytes: usize) -> Result<Vec<u8>, DataError> {
     let mut room = Vec::new();
     let bytes = source.rows().checked_mul(row_bytes);
@@ -387,8 +378,7 @@ pub(crate) fn room_for(source: &dyn VectorSource, row_bytes: usize) -> Result<Ve
     }
 }
 
-/// A file of vectors. Its header and its length are checked when the file is opened. Its rows are
-/// read when a caller requests them.
+/// A file of vectors, whose header and length are checked when it is opened.
 #[derive(Debug)]
 pub struct VectorFile {
     file: File,
@@ -396,22 +386,17 @@ pub struct VectorFile {
     shape: Shape,
 }
 
-/// The position and the form of the rows in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) rows: usize,
     pub(super) dim: usize,
     pub(super) element: Element,
-    /// The offset of the first row in bytes.
     pub(super) start: u64,
-    /// The form of the rows.
     pub(super) stored: Stored,
 }
 
-/// The form of rows in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stored {
-    /// The rows follow each other, in the form that a source returns.
     AsTheyAre,
     /// The dimension, a u32, precedes each row (`.fvecs`, `.bvecs`).
     Prefixed,
@@ -423,12 +408,12 @@ const EXTENSIONS: &str = ".fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy";
 
 impl VectorFile {
     /// Opens a file. The extension, in lower or upper case, names the format: `.fbin .u8bin .i8bin
-    /// .hbin .fvecs .bvecs .npy`. If `.crop_nb_N` follows the extension of a big-ann matrix, the
-    /// file has N rows, although its header may have a larger number.
+    /// .hbin .fvecs .bvecs .npy`. If `.crop_nb_N` follows, a big-ann matrix has N rows, whatever
+    /// its header says.
     ///
     /// A numpy array may have elements of `float64`, big-endian elements, or the order of Fortran.
-    /// The elements are converted when they are read, `float64` to the nearest `float32`. If a
-    /// finite element is too large for `float32`, the read fails with [`DataError::TooWide`].
+    /// Reads convert the elements. If a finite element is too large for `float32`, the read fails
+    /// with [`DataError::TooWide`].
     ///
     /// The call fails if the length of the file does not follow from its header, or if the file has
     /// no rows or no elements.
@@ -436,8 +421,8 @@ impl VectorFile {
         Self::opened(path.as_ref(), false)
     }
 
-    /// Does the same as [`open`](Self::open), for a file that may have no rows. The header must
-    /// have the dimension, so `.fvecs` and `.bvecs` files must have rows.
+    /// Opens a file that may have no rows. `.fvecs` and `.bvecs` files must have rows, which have
+    /// the dimension.
     pub fn open_even_empty(path: impl AsRef<Path>) -> Result<VectorFile, DataError> {
         Self::opened(path.as_ref(), true)
     }
@@ -445,8 +430,7 @@ impl VectorFile {
     fn opened(path: &Path, even_empty: bool) -> Result<VectorFile, DataError> {
         let name = path.display().to_string();
         let extension = extension(path);
-        // The extension is checked before the file is opened. A wrong extension is a wrong call,
-        // even if no such file exists.
+        // A wrong extension is a wrong call, even if no such file exists.
         let element = match extension.as_str() {
             "fbin" | "fvecs" => Some(Element::F32),
             "hbin" => Some(Element::F16),
@@ -487,8 +471,7 @@ impl VectorSource for VectorFile {
     }
 
     fn has_random_access(&self) -> bool {
-        // In the order of Fortran, the elements of a row are far from each other, and each element
-        // needs a read.
+        // In the order of Fortran, each element of a row needs a read.
         !matches!(self.shape.stored, Stored::Array(array) if array.fortran)
     }
 
@@ -508,14 +491,13 @@ impl VectorSource for VectorFile {
     }
 }
 
-/// Opens a regular file. Returns the file and its length.
 pub(super) fn open(path: &Path, name: &str) -> Result<(File, u64), DataError> {
-    // A pipe is refused before an open, which would wait for the program at the other end.
+    // An open of a pipe would wait for the program at the other end.
     let about = path
         .metadata()
         .map_err(|source| DataError::io(name, "open", source))?;
     if !about.is_file() {
-        // Rows are read by position in any order. Pipes and directories do not support this.
+        // Pipes and directories do not support reads by position.
         let what = match about.is_dir() {
             true => "not a regular file but a directory. Give a file of vectors",
             false => {
@@ -530,7 +512,6 @@ pub(super) fn open(path: &Path, name: &str) -> Result<(File, u64), DataError> {
     Ok((file, length))
 }
 
-/// Fills `out` with the bytes of the file from `offset` on.
 pub(super) fn read_at(
     file: &File,
     offset: u64,
@@ -546,8 +527,7 @@ pub(super) fn read_at(
     })
 }
 
-/// The extension of a path in lower case, without the dot. For a cropped file, it is the extension
-/// before `.crop_nb_N`.
+/// The extension in lower case, without the dot. A cropped file has it before `.crop_nb_N`.
 pub(crate) fn extension(path: &Path) -> String {
     let last = |path: &Path| {
         path.extension()
@@ -560,8 +540,7 @@ pub(crate) fn extension(path: &Path) -> String {
     }
 }
 
-/// The number of rows in the name of a cropped file, such as `base.1B.u8bin.crop_nb_10000000`. The
-/// tools of big-ann-benchmarks give such names to files with the first rows of a larger file.
+/// The number N of rows in the name of a cropped file, such as `base.1B.u8bin.crop_nb_N`.
 pub(super) fn cropped(path: &Path) -> Option<u32> {
     let last = path.extension()?.to_str()?.to_ascii_lowercase();
     let digits = last.strip_prefix("crop_nb_")?;
@@ -569,7 +548,6 @@ pub(super) fn cropped(path: &Path) -> Option<u32> {
     plain.then(|| digits.parse().ok())?
 }
 
-/// The error for a path whose extension is not in `expected`.
 pub(crate) fn extension_error(path: &Path, expected: &str) -> DataError {
     let found = match extension(path).as_str() {
         "" if path.is_dir() => "a directory".to_owned(),
@@ -583,7 +561,6 @@ pub(crate) fn extension_error(path: &Path, expected: &str) -> DataError {
     }
 }
 
-/// Returns an error for a matrix that has no rows or no elements.
 pub(super) fn check_not_empty(name: &str, rows: u64, dim: u64) -> Result<(), DataError> {
     let what = match (rows, dim) {
         (0, _) => "the number of rows",
@@ -674,7 +651,6 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(text.starts_with("array: row 11 has length 0"), "{text}");
-        // Rows with any direction are accepted.
         for value in [f32::MAX, f32::MIN_POSITIVE, 1e-45] {
             let bytes = floats(&[value, -value]);
             check_rows(&matrix, Metric::Cosine, 0, &bytes).unwrap();
@@ -688,7 +664,7 @@ mod tests {
                 format!("array: row 6, column 1 is {value:?}, too large for {metric} distances");
             assert!(text.starts_with(&start), "{text}");
             assert!(text.contains("magnitude is at most 1.6"), "{text}");
-            // If an index has accepted a row, a merge accepts it too.
+            // A merge accepts each row that an index has accepted.
             check_stored_rows(&matrix, metric, 5, &bytes).unwrap();
         }
         let largest = Metric::L2.largest_magnitude(2);

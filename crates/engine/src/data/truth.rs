@@ -1,5 +1,4 @@
-//! Ground truth has the exact nearest rows of each query. This module reads, writes and computes
-//! it. It also computes the recall of results.
+//! Ground truth: the exact nearest rows of each query, and the recall of results.
 //!
 //! ```text
 //! .bin    queries n (u32), k (u32), n*k ids (u32), n*k distances (f32; may be absent)
@@ -9,13 +8,11 @@
 //! .npy    an array of n x k ids (u64; others of 32 and 64 bits are read as well)
 //! ```
 //!
-//! `.bin` is the format of big-ann-benchmarks. `.bin64` has ids of 64 bits instead, for indexes
-//! with larger ids. The length of the file shows whether it has distances. If a query has fewer
-//! than k neighbours, each missing id is the largest number of the format, and its distance is
-//! infinite.
+//! `.bin` is the format of big-ann-benchmarks, and `.bin64` the same with larger ids. The length of
+//! the file shows whether it has distances. A missing neighbour has the largest number of the
+//! format as id, and an infinite distance.
 //!
-//! Distances follow the convention of `stratann_vector::Metric`. A smaller distance is nearer, and
-//! L2 distances are squared.
+//! A smaller distance is nearer, and L2 distances are squared (`stratann_vector::Metric`).
 
 use super::DataError;
 use super::npy::{self, NpyHeader};
@@ -25,12 +22,11 @@ use super::{bin, vecs};
 use std::fs::File;
 use std::path::Path;
 
-/// The number of bytes that one read of the file returns.
 const PIECE: usize = 64 << 10;
 const EXTENSIONS: &str = ".bin .bin64 .ibin .ivecs .npy";
 
-/// The relative difference up to which a distance counts as equal to the k-th true distance. The
-/// distances of the truth may have been summed in another order.
+/// The relative difference up to which distances count as equal. The truth may be summed in another
+/// order.
 const TOLERANCE: f32 = 1e-6;
 
 /// The nearest rows of each query, in order of distance.
@@ -40,16 +36,15 @@ pub struct GroundTruth {
     pub queries: usize,
     /// The number of neighbours of each query.
     pub k: usize,
-    /// The `queries * k` ids. The id 2^64-1 means that there is no neighbour. After an exact
-    /// search, ids are row numbers.
+    /// The `queries * k` ids: row numbers after an exact search. 2^64-1 means that there is no
+    /// neighbour.
     pub ids: Vec<u64>,
     /// The `queries * k` distances. A smaller distance is nearer.
     pub distances: Option<Vec<f32>>,
 }
 
 impl GroundTruth {
-    /// Converts the results of a search to ground truth, so that they can be written. The call
-    /// fails if a query has not k ids and k distances.
+    /// Converts the results of a search. The call fails if a query has not k ids and k distances.
     pub fn from_results(
         k: usize,
         ids: &[u64],
@@ -86,8 +81,7 @@ impl GroundTruth {
         Self::read_nearest(path, usize::MAX)
     }
 
-    /// Does the same as [`read`](GroundTruth::read), but keeps only the nearest `most` neighbours
-    /// of each query in memory. They suffice for recall@most.
+    /// Reads only the nearest `most` neighbours of each query, which suffice for recall@most.
     pub fn read_nearest(path: impl AsRef<Path>, most: usize) -> Result<GroundTruth, DataError> {
         let path = path.as_ref();
         let name = path.display().to_string();
@@ -123,7 +117,6 @@ impl GroundTruth {
                 format!("its header says {queries} queries of {k} {what}{without}")
             },
         )?;
-        // The length of the file was checked, so the file has at least this number of bytes.
         let table = Table {
             file: &file,
             name: &name,
@@ -149,8 +142,7 @@ impl GroundTruth {
         })
     }
 
-    /// Returns an error if the extension of a path is no format of ground truth. A caller can check
-    /// the name before hours of work.
+    /// Returns an error if the extension of a path is no format of ground truth.
     pub fn check_name(path: impl AsRef<Path>) -> Result<(), DataError> {
         match extension(path.as_ref()).as_str() {
             "bin" | "bin64" | "ibin" | "ivecs" | "npy" => Ok(()),
@@ -158,8 +150,7 @@ impl GroundTruth {
         }
     }
 
-    /// Returns an error if ids are too large for a file of this name. A caller that knows the ids
-    /// can check them before the work.
+    /// Returns an error if ids are too large for a file of this name.
     ///
     /// # Errors
     /// The call fails if an id has more than 32 bits, and the file is a `.bin`, `.ibin` or
@@ -171,8 +162,8 @@ impl GroundTruth {
         }
     }
 
-    /// Writes the file. `.bin` and `.bin64` files get the distances, if there are any. `.ibin`,
-    /// `.ivecs` and `.npy` files have no distances. The file gets its name when it is complete.
+    /// Writes the file, which gets its name when it is complete. Only `.bin` and `.bin64` files get
+    /// the distances.
     ///
     /// # Errors
     /// The call fails if an id is too large for the format. Ids of `.bin`, `.ibin` and `.ivecs`
@@ -201,8 +192,7 @@ impl GroundTruth {
             number("k", self.k)?,
         );
         Self::check_ids(path, &self.ids)?;
-        // The ids were checked, so the low 32 bits are the whole id. The low bits of the 64-bit
-        // padding are the 32-bit padding.
+        // The ids were checked, so the low 32 bits are the whole id, or the 32-bit padding.
         let low = |&id: &u64| id as u32;
         let mut output = Output::create(path)?;
         if extension == "ivecs" {
@@ -234,8 +224,7 @@ impl GroundTruth {
         &self.ids[query * self.k..(query + 1) * self.k]
     }
 
-    /// Returns an error if an id is not the number of a row in a collection of `rows` rows. Such a
-    /// truth belongs to another collection.
+    /// Returns an error if an id is not the number of a row in a collection of `rows` rows.
     pub fn check_rows(&self, rows: usize, name: &str) -> Result<(), DataError> {
         let mut ids = self.ids.iter();
         match ids.position(|&id| id >= rows as u64 && id != u64::MAX) {
@@ -251,15 +240,12 @@ impl GroundTruth {
 
     /// Recall@k: the share of the `queries * k` true neighbours that a search found, from 0 to 1.
     ///
-    /// `found_ids` has `queries * k` ids, and `found_distances` has the exact distances of these
-    /// ids under the same metric. A found id counts if it is among the true k ids. If the truth has
-    /// distances, an id also counts if its distance is at most the k-th true distance. So it does
-    /// not matter which of several rows at the same distance a search finds. If an id was found
-    /// twice, it counts once.
+    /// `found_ids` has `queries * k` ids, and `found_distances` their exact distances. A found id
+    /// counts once, if it is among the true k ids. If the truth has distances, an id also counts if
+    /// its distance is at most the k-th true distance.
     ///
-    /// The found id 2^64-1 means that there is no result, and never counts. If the truth has fewer
-    /// than k neighbours for a query, the search needs no more results than these. In the truth,
-    /// a missing neighbour has an infinite distance or, without distances, the id 2^64-1.
+    /// The found id 2^64-1 means that there is no result. If the truth has fewer than k neighbours
+    /// for a query, the search needs no more results.
     ///
     /// The call fails if `k` is larger than the k of the truth, or if the number of queries
     /// differs.
@@ -300,7 +286,6 @@ impl GroundTruth {
         })
     }
 
-    /// The number of true neighbours among the first `k` ids of a query.
     fn neighbours(&self, query: usize, k: usize) -> usize {
         let Some(distances) = &self.distances else {
             let ids = self.ids_of(query)[..k].iter();
@@ -313,7 +298,6 @@ impl GroundTruth {
         there.count()
     }
 
-    /// The number of ids found for a query that count for the recall.
     fn hits(&self, query: usize, found: &[u64], found_distances: &[f32]) -> usize {
         let k = found.len();
         let ids = self.ids_of(query);
@@ -340,8 +324,6 @@ impl GroundTruth {
                 limit,
             ) {
                 (Some(place), ..) if place < there => true,
-                // Both distances are from the truth, so the tolerance is not necessary. It does no
-                // harm.
                 (Some(place), Some(distances), Some(limit)) => distances[place] <= limit,
                 (None, _, Some(limit)) => found_distances[at] <= limit,
                 _ => false,
@@ -351,7 +333,6 @@ impl GroundTruth {
     }
 }
 
-/// Returns an error if an id does not fit into 32 bits.
 fn check_narrow(ids: &[u64]) -> Result<(), DataError> {
     let wide = |&&id: &&u64| id != u64::MAX && id >= u64::from(u32::MAX);
     match ids.iter().find(wide) {
@@ -373,7 +354,6 @@ fn wide(bytes: [u8; 8]) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Replaces the 32-bit padding with the 64-bit padding.
 fn padded(id: u64) -> u64 {
     match id {
         NONE => u64::MAX,
@@ -381,11 +361,10 @@ fn padded(id: u64) -> u64 {
     }
 }
 
-/// The 32-bit padding. It means that there is no neighbour.
+/// The 32-bit padding: there is no neighbour.
 const NONE: u64 = u32::MAX as u64;
 
-/// A table of numbers in a file, with one row for each query. Only the first `k` numbers of each
-/// row are read.
+/// A table with one row for each query. Only the first `k` numbers of a row are read.
 struct Table<'a> {
     file: &'a File,
     name: &'a str,
@@ -395,7 +374,6 @@ struct Table<'a> {
 }
 
 impl Table<'_> {
-    /// Reads the first `k` numbers of each query. The table begins at `offset`.
     fn read<T, const WIDTH: usize>(
         &self,
         offset: u64,
@@ -422,7 +400,6 @@ impl Table<'_> {
     }
 }
 
-/// Reads ids of 32 or 64 bits from an array without distances.
 fn read_array(file: &File, length: u64, most: usize, name: &str) -> Result<GroundTruth, DataError> {
     let (found, start) = npy::read_header(file, length, name)?;
     let field = |what, found: String, reason: &str, remedy: &str| DataError::Field {
@@ -460,7 +437,6 @@ fn read_array(file: &File, length: u64, most: usize, name: &str) -> Result<Groun
     DataError::check_length(name, length, expected, || {
         format!("its header says {queries} queries of {row} ids")
     })?;
-    // Both numbers are at most the length of the file.
     let table = Table {
         file,
         name,
@@ -477,7 +453,6 @@ fn read_array(file: &File, length: u64, most: usize, name: &str) -> Result<Groun
         let high = if width == 8 { 63 } else { 31 };
         let place =
             |at: usize| start + width as u64 * (at / table.k * table.row + at % table.k) as u64;
-        // The number -1 means that there is no neighbour.
         let none = if width == 8 { u64::MAX } else { NONE };
         if let Some(at) = ids.iter().position(|&id| id >> high != 0 && id != none) {
             return Err(DataError::Field {
@@ -532,8 +507,8 @@ fn read_ivecs(file: &File, length: u64, most: usize, name: &str) -> Result<Groun
     })
 }
 
-/// Returns an error for a negative id in a format of signed integers, with `k` ids for each query.
-/// Negative ids at the end of a row are accepted. They mean that the query has no more neighbours.
+/// Negative ids are errors, except at the end of a row of `k` ids, where they mean that there are
+/// no more neighbours.
 fn check_signs(
     ids: &[u64],
     k: usize,
@@ -654,7 +629,6 @@ mod tests {
         );
         let text = GroundTruth::read(&path).unwrap_err().to_string();
         assert!(text.contains("an id at offset 28 is -1"), "{text}");
-        // The last ids of a row may be negative, if there are no more neighbours.
         let few = GroundTruth {
             ids: vec![1, 2, 3, u64::MAX, 5, u64::MAX, u64::MAX, u64::MAX],
             distances: None,
@@ -726,7 +700,6 @@ mod tests {
         let two = GroundTruth::read_nearest(&path, 2).unwrap();
         assert_eq!((two.k, &two.ids[..]), (2, &[5, 6, 1, 2][..]));
         assert_eq!(two.distances.as_deref(), Some(&[0.0, 1.0, 10.0, 20.0][..]));
-        // In a format of 64 bits, the largest number of 32 bits is an ordinary id.
         let large = GroundTruth {
             ids: vec![5, 6, 7, NONE, 1, 2, u64::MAX, u64::MAX],
             ..sample()
@@ -750,7 +723,6 @@ mod tests {
             GroundTruth::read_nearest(&path, 2).unwrap().ids,
             [5, 6, 1, 2]
         );
-        // The numpy arrays have signed integers, and -1 means that there is no neighbour.
         let array = |descr: &'static str, data: &[u8]| {
             let header = NpyHeader {
                 descr,
@@ -770,7 +742,6 @@ mod tests {
         let text = array("<f8", &signed).unwrap_err();
         assert!(text.contains("is <f8; ids are uint64"), "{text}");
         assert!(array("<u8", &narrow).unwrap_err().contains("truncated"));
-        // The recall is computed with these ids.
         let recall = wide.recall(&[5, 1 << 40, 1, 2], &[9.0; 4], 2).unwrap();
         assert_eq!(recall, 3.0 / 4.0);
     }
@@ -785,8 +756,8 @@ mod tests {
             recall(&[5, 6, 99, 98, 1, 2, 3, 99], &[99.0; 8], 4),
             5.0 / 8.0
         );
-        // Row 8 has the same distance as row 7, which is the third neighbour. Row 99 has this
-        // distance too, but the truth does not have it.
+        // Rows 7 and 8 have the distance of the third neighbour. Row 99 has it too, but the truth
+        // does not have row 99.
         assert_eq!(recall(&[5, 6, 8, 1, 2, 3], &far[..6], 3), 1.0);
         assert_eq!(
             recall(&[5, 6, 99, 1, 2, 3], &[0.0, 1.0, 2.0, 1.0, 2.0, 3.0], 3),
@@ -796,14 +767,10 @@ mod tests {
             recall(&[5, 6, 99, 1, 2, 3], &[0.0, 1.0, 2.1, 1.0, 2.0, 3.0], 3),
             5.0 / 6.0
         );
-        // The truth has the found id after its k-th place. So the distance in the truth counts, and
-        // not the found distance.
+        // The truth has the found id after its k-th place. So the distance in the truth counts.
         assert_eq!(recall(&[5, 6, 7, 1, 2, 4], &[0.0; 6], 3), 5.0 / 6.0);
-        // The first search finds the same ids again and again, and the second search finds nothing.
         assert_eq!(recall(&[5, 5, 5, 5, 1, 1, 1, 1], &[0.0; 8], 4), 2.0 / 8.0);
         assert_eq!(recall(&[u64::MAX; 8], &[f32::INFINITY; 8], 4), 0.0);
-        // The second query has two neighbours. The search found one of them, and one id that is no
-        // neighbour.
         let few = GroundTruth {
             ids: vec![5, 6, 7, 8, 1, 2, u64::MAX, u64::MAX],
             distances: Some(

@@ -6,18 +6,17 @@
 //! .ivecs  per row: d (u32), d x i32
 //! ```
 //!
-//! The length of the file determines the number of rows. All rows must have the dimension of the
-//! first row. This is checked when they are read.
+//! The length of the file determines the number of rows. Reads check that all rows have the
+//! dimension of the first.
 
 use super::DataError;
 use super::source::{Shape, Stored, check_not_empty, read_at};
 use std::fs::File;
 use stratann_vector::Element;
 
-/// The number of bytes that one read returns, including the dimensions between the rows.
 const PIECE: usize = 1 << 20;
 
-/// Returns the dimension of the first row and the number of rows, for elements of `size` bytes.
+/// Elements have `size` bytes.
 pub(super) fn read_counts(
     file: &File,
     length: u64,
@@ -58,7 +57,6 @@ pub(super) fn read_counts(
     Ok(((length / stride) as usize, dim))
 }
 
-/// Finds the shape of a file of vectors.
 pub(super) fn read_shape(
     file: &File,
     length: u64,
@@ -75,8 +73,7 @@ pub(super) fn read_shape(
     })
 }
 
-/// Reads whole rows, from row `first` on. The call fails if a row has another dimension than the
-/// first row.
+/// The rows must have the dimension of the first row.
 pub(super) fn read_rows(
     file: &File,
     shape: &Shape,
@@ -88,7 +85,6 @@ pub(super) fn read_rows(
     read_prefixed(file, shape.dim, row_bytes, first, out, name)
 }
 
-/// Does the same as [`read_rows`], for rows of `row_bytes` bytes.
 pub(super) fn read_prefixed(
     file: &File,
     dim: usize,

@@ -1,5 +1,4 @@
-//! Errors of the user's data. Each error names the file, the position in it, the value, the reason
-//! for which the value is refused, and the remedy.
+//! Errors of the user's data. Each error names the file, the position, the value, and the remedy.
 
 use std::io;
 use stratann_tier::TierError;
@@ -24,8 +23,7 @@ pub enum DataError {
     Extension {
         /// The file.
         file: String,
-        /// The text `the extension` and the extension with its dot, in quotes. For a path without
-        /// an extension, it is a description such as `a directory`.
+        /// The extension in quotes, or a description of a path without one, such as `a directory`.
         found: String,
         /// The possible extensions.
         expected: String,
@@ -228,7 +226,6 @@ pub enum DataError {
     Interrupted,
 }
 
-/// The remedy for an error of the operating system. Empty if no remedy is known.
 fn remedy(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ". Check the path",
@@ -240,8 +237,7 @@ fn remedy(source: &io::Error) -> &'static str {
 }
 
 impl DataError {
-    /// Whether the call was wrong: an argument, or data that do not fit together. Returns `false`
-    /// if data are damaged or cannot be read.
+    /// Whether an argument was wrong, or data do not fit together. `false` if data are damaged.
     pub fn is_call_wrong(&self) -> bool {
         matches!(
             self,
@@ -253,7 +249,6 @@ impl DataError {
         )
     }
 
-    /// The error of an argument.
     pub(crate) fn argument(
         what: &'static str,
         found: impl ToString,
@@ -268,13 +263,11 @@ impl DataError {
         }
     }
 
-    /// The error of a number that does not fit into the 32 bits of a format.
     pub(crate) fn too_wide(what: &'static str, found: usize) -> DataError {
         let reason = "the format has 32 bits for this number, so at most 4294967295 is possible";
         DataError::argument(what, found, reason, "Use a .npy file, or several files")
     }
 
-    /// An error of the operating system on `file`.
     pub(crate) fn io(file: &str, action: impl Into<String>, source: io::Error) -> DataError {
         DataError::Io {
             file: file.to_owned(),
@@ -283,8 +276,6 @@ impl DataError {
         }
     }
 
-    /// Returns an error if the length of a file is not the expected length. `why` explains the
-    /// expected length.
     pub(crate) fn check_length(
         file: &str,
         found: u64,
@@ -301,7 +292,6 @@ impl DataError {
             }),
             std::cmp::Ordering::Greater => Err(DataError::Trailing {
                 file: file.to_owned(),
-                // The difference is smaller than `found`, which is a u64.
                 extra: (u128::from(found) - expected) as u64,
                 found,
                 expected: expected.to_string(),

@@ -1,4 +1,4 @@
-//! The files of an export that belong to the file of vectors. They have the ids and the attributes.
+//! The files of ids and of attributes of an export.
 //!
 //! ```text
 //!   X.ids.npy   an array of uint64      17     X.jsonl   {"colour":"red","payload":{"any":"JSON"}}
@@ -13,7 +13,6 @@ use serde_json::value::RawValue;
 use crate::data::{NpyHeader, Output, extension, json_of};
 use crate::{ColumnType, DataError, Error, Row, Schema};
 
-/// The default path of the file of ids, for a file of vectors.
 pub(super) fn ids_of(rows: &Path) -> PathBuf {
     rows.with_extension(match extension(rows).as_str() {
         "npy" => "ids.npy",
@@ -21,15 +20,13 @@ pub(super) fn ids_of(rows: &Path) -> PathBuf {
     })
 }
 
-/// A file of ids that is being written.
 pub(super) struct IdsFile {
     output: Output,
-    /// The header. `None` if the file is no array.
+    /// `None` if the file is no array.
     header: Option<NpyHeader>,
 }
 
 impl IdsFile {
-    /// Creates the file.
     pub(super) fn create(path: &Path) -> Result<Self, DataError> {
         let header = (extension(path) == "npy").then_some(NpyHeader {
             descr: "<u8",
@@ -42,7 +39,6 @@ impl IdsFile {
         Ok(Self { output, header })
     }
 
-    /// Appends an id.
     pub(super) fn push(&mut self, id: u64) -> Result<(), DataError> {
         match self.header {
             Some(_) => self.output.write(&id.to_le_bytes()),
@@ -50,8 +46,7 @@ impl IdsFile {
         }
     }
 
-    /// Writes all buffered bytes to storage. The file has `ids` ids. It still has its temporary
-    /// name.
+    /// Syncs the file, which has `ids` ids and still its temporary name.
     pub(super) fn complete(&mut self, ids: u64) -> Result<(), DataError> {
         if let Some(header) = &self.header {
             self.output.write_in_front(&header.bytes(ids))?;
@@ -59,23 +54,20 @@ impl IdsFile {
         self.output.complete()
     }
 
-    /// Gives the complete file its name.
     pub(super) fn commit(self) -> Result<(), DataError> {
         self.output.commit()
     }
 }
 
-/// A file of attributes that is being written.
 pub(super) struct AttributesFile {
     output: Output,
     times: Vec<String>,
-    /// The key of the payload. No column has this key.
+    /// The key of the payload, which no column has.
     payload: String,
     has_payload: bool,
 }
 
 impl AttributesFile {
-    /// Creates the file for the columns of `schema`.
     pub(super) fn create(path: &Path, schema: &Schema) -> Result<Self, DataError> {
         let times = schema
             .iter()
@@ -92,7 +84,7 @@ impl AttributesFile {
         })
     }
 
-    /// Appends a row. `None` gives an empty object.
+    /// `None` gives an empty object.
     pub(super) fn push(&mut self, row: Option<&Row>) -> Result<(), Error> {
         let empty = Row::default();
         let row = row.unwrap_or(&empty);
@@ -115,13 +107,11 @@ impl AttributesFile {
         Ok(self.output.write(&line)?)
     }
 
-    /// Writes all buffered bytes to storage. The file still has its temporary name.
     pub(super) fn complete(&mut self) -> Result<(), DataError> {
         self.output.complete()
     }
 
-    /// Gives the complete file its name. Returns the columns that are times, and the key of the
-    /// payload if a row has a payload.
+    /// Returns the columns of times, and the key of the payload.
     pub(super) fn commit(self) -> Result<(Vec<String>, Option<String>), DataError> {
         self.output.commit()?;
         Ok((self.times, self.has_payload.then_some(self.payload)))

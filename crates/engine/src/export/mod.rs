@@ -8,15 +8,13 @@
 //!                                                             row n of each is of one vector
 //! ```
 //!
-//! **Which vectors.** The export has all vectors that are live at one read timestamp, each once,
-//! bit for bit as it was inserted. Other threads and processes may change the index during the
-//! export. If this process has the index open for changes, the index keeps the version at the read
-//! timestamp for the export. If another process changes the index, pages may be gone, and the
-//! export fails with [`Error::Outdated`]. A [snapshot](crate::snapshot) of the index can be
-//! exported in any case.
+//! **Which vectors.** The export has all vectors that are live at one read timestamp, bit for bit.
+//! Changes by this process may continue, since the index keeps the version of the timestamp. If
+//! another process changes the index, pages may be gone, and the export fails with
+//! [`Error::Outdated`]; a [snapshot](crate::snapshot) can be exported in any case.
 //!
-//! **Their order** is the order of storage, so each page is read once. If the clusters of an index
-//! have copies of vectors, the order is arbitrary, and may differ between exports.
+//! **Their order** is the order of storage, so each page is read once. If clusters have copies of
+//! vectors, the order is arbitrary.
 //!
 //! **Memory.** The export has some thousands of vectors in memory at a time, and the ids of the
 //! vectors that are only in memory. If clusters have copies of vectors, it also has a bit for each
@@ -40,25 +38,23 @@ use crate::stores::columns::{Windows, decoded};
 use crate::update::Standing;
 use crate::{DataError, Error, LiveIndex, Row};
 
-/// The number of bytes of vectors that are in memory at a time, if there is no memory budget.
+/// Bytes of vectors in memory at a time, without a memory budget.
 const PIECE: usize = 4 << 20;
-/// The number of bytes of vectors that are in memory at a time under a memory budget.
+/// Bytes of vectors in memory at a time under a memory budget.
 const SMALL_PIECE: usize = 1 << 19;
 
-/// The largest number of attempts of an export. An attempt fails if an id is replaced so often that
-/// its version at the read timestamp is forgotten.
+/// An attempt fails if an id is replaced so often that its version at the read timestamp is
+/// forgotten.
 const TRIES: usize = 3;
 
-/// The files of an export, and whether they may be replaced. The path of the file of vectors is a
-/// separate argument.
+/// The files of an export beside the file of vectors, and whether they may be replaced.
 #[derive(Clone, Debug, Default)]
 pub struct ExportOptions {
-    /// The file of ids. A `.npy` file is an array of uint64 with one dimension. A file with any
-    /// other name has one decimal number on each line. With `None`, the file is in the folder of
-    /// the vectors: `X.ids.npy` for `X.npy`, and `X.ids` for other names.
+    /// The file of ids. A `.npy` file is an array of uint64; another file has one decimal number on
+    /// each line. With `None`, it is `X.ids.npy` beside the vectors `X.npy`, or `X.ids`.
     pub ids: Option<PathBuf>,
     /// The file of attributes and payloads, with one JSON object on each line. With `None`, it is
-    /// the file `X.jsonl` in the folder of the vectors, if the index has attributes.
+    /// `X.jsonl` beside the vectors.
     pub attributes: Option<PathBuf>,
     /// Whether the export may replace existing files.
     pub overwrite: bool,
@@ -87,7 +83,6 @@ pub struct ExportReport {
     pub seconds: f64,
 }
 
-/// The open files of an export.
 struct Files {
     rows: RowsFile,
     ids: IdsFile,
@@ -99,9 +94,8 @@ impl Index {
     /// of `out` is the format: `.npy`, or one of `.fbin .hbin .u8bin .i8bin` that fits the element
     /// type. Ids, attributes and payloads are written to other files ([`ExportOptions`]).
     ///
-    /// The files get their names when all of them are complete, the file of vectors last. If the
-    /// export replaces files, it first removes the old file of vectors. So an interrupted export
-    /// never leaves vectors with the ids of other vectors.
+    /// The files get their names when all of them are complete, and an old file of vectors is
+    /// removed first. So an interrupted export never leaves vectors with the ids of other vectors.
     ///
     /// # Errors
     /// - The extension of a name does not fit the element type, or a file of this name exists.
@@ -121,13 +115,11 @@ impl Index {
 }
 
 impl LiveIndex {
-    /// Does the same as [`Index::export`], for the vectors that are live now. Searches, changes and
-    /// merges continue.
+    /// Exports the vectors that are live now, while searches, changes and merges continue.
     ///
     /// # Errors
-    /// The call fails for the reasons of [`Index::export`]. It fails with [`Error::Restless`] if
-    /// ids were replaced so often during the export that their versions at the read timestamp are
-    /// forgotten.
+    /// The call fails for the reasons of [`Index::export`], and with [`Error::Restless`] if
+    /// versions at the read timestamp are forgotten.
     pub fn export(
         &self,
         out: impl AsRef<Path>,
@@ -198,15 +190,14 @@ impl Standing<'_> {
         })
     }
 
-    /// Writes the vectors that are live at the read timestamp.
     fn write(&self, files: &mut Files, progress: &dyn Progress) -> Result<(), Error> {
         let fresh = self.write_fresh(files, progress)?;
         let index = self.index;
         let row_bytes = index.dim() * index.element().size();
         let mut windows = Windows::default();
         if index.stands_in_all_clusters() {
-            // Any vector may be in any posting list. So all posting lists are read, and each vector
-            // is written when it is first found.
+            // Any vector may be in any posting list. So each vector is written when it is first
+            // found.
             let (mut met, mut failed) = (Bits::new(self.nodes.into()), None);
             let mut each = |node: u32, id: u64, vector: &[u8]| {
                 if failed.is_none()
@@ -240,7 +231,6 @@ impl Standing<'_> {
                 }
             };
             self.each_node(first, end, progress, &mut each)?;
-            // Nodes are passed on in any order.
             places.sort_unstable();
             for &(node, id, at) in &places {
                 let vector = &vectors[at..at + row_bytes];
@@ -254,7 +244,6 @@ impl Standing<'_> {
         Ok(())
     }
 
-    /// Writes the vectors that are only in memory, and returns their ids.
     fn write_fresh(
         &self,
         files: &mut Files,
@@ -302,11 +291,10 @@ impl Files {
         Ok(())
     }
 
-    /// Gives the files their names, the file of vectors last. The old file of vectors is removed
-    /// first, so that vectors are never together with the ids or attributes of other vectors.
-    /// Returns the columns that are times, and the key of the payload if a vector has a payload.
+    /// The old file of vectors is removed first, so that vectors are never beside other ids.
+    /// Returns the columns of times, and the key of the payload.
     fn commit(mut self) -> Result<(Vec<String>, Option<String>), DataError> {
-        // If the disk is full, it is noticed here, before any file is replaced.
+        // A full disk is noticed here, before any file is replaced.
         self.rows.complete()?;
         self.ids.complete(self.rows.rows())?;
         if let Some(attributes) = &mut self.attributes {
@@ -323,11 +311,10 @@ impl Files {
     }
 }
 
-/// Refuses two equal names. Refuses names of existing files, unless the export may replace them.
 fn refuse_taken(paths: &[&Path; 3], overwrite: bool) -> Result<(), Error> {
     for (at, path) in paths.iter().enumerate() {
         crate::bounds::path(path)?;
-        // If there is no file of attributes, the third path equals the first.
+        // Without a file of attributes, the third path equals the first.
         if paths[..at].contains(path) && !(at == 2 && *path == paths[0]) {
             return Err(DataError::argument(
                 "a file of the export",

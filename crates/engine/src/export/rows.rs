@@ -1,5 +1,4 @@
-//! The file of vectors of an export. Its header has the number of vectors, so the header is written
-//! last.
+//! The file of vectors of an export. Its header has the number of vectors, and is written last.
 
 use std::path::Path;
 
@@ -8,16 +7,14 @@ use stratann_vector::Element;
 use crate::DataError;
 use crate::data::{NpyHeader, Output, bin_extension, extension, extension_error};
 
-/// A file of vectors that is being written.
 pub(super) struct RowsFile {
     output: Output,
     header: Header,
     rows: u64,
 }
 
-/// The header that precedes the rows.
 enum Header {
-    /// The number of rows and the dimension, with 32 bits each. The value is the dimension.
+    /// The number of rows and this dimension, with 32 bits each.
     Bin(u32),
     Npy(NpyHeader),
 }
@@ -36,11 +33,7 @@ impl Header {
 }
 
 impl RowsFile {
-    /// Creates a file. Its extension is its format.
-    ///
-    /// # Errors
-    /// The call fails if the extension does not fit the element type, or if the file cannot be
-    /// created.
+    /// The extension must fit the element type.
     pub(super) fn create(path: &Path, dim: usize, element: Element) -> Result<Self, DataError> {
         let (header, expected) = match element {
             Element::F32 => ("<f4", ".npy .fbin"),
@@ -65,30 +58,25 @@ impl RowsFile {
         })
     }
 
-    /// The number of vectors so far.
     pub(super) fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Appends a vector. `vector` has the bytes of the vector.
     pub(super) fn push(&mut self, vector: &[u8]) -> Result<(), DataError> {
         self.rows += 1;
         self.output.write(vector)
     }
 
-    /// Writes all buffered bytes to storage. The file still has its temporary name.
     pub(super) fn complete(&mut self) -> Result<(), DataError> {
         let header = self.header.bytes(self.rows)?;
         self.output.write_in_front(&header)?;
         self.output.complete()
     }
 
-    /// Removes the file that this file replaces, if it exists.
     pub(super) fn remove_old(&self) -> Result<(), DataError> {
         self.output.remove_old()
     }
 
-    /// Gives the complete file its name.
     pub(super) fn commit(self) -> Result<(), DataError> {
         self.output.commit()
     }

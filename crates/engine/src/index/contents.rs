@@ -16,31 +16,26 @@ use crate::stores::vectors::leading::{LeadingFile, LeadingParts};
 use crate::stores::vectors::segments::{Extent, Segment, VectorPage};
 use crate::stores::{ClusterStores, GraphStores, NodePages, PageView, Record, VectorsAt, on_pages};
 
-/// The approximate number of bytes of pages that one read requests.
 const PIECE: usize = 1 << 20;
 
-/// A function that receives a node: its number, external id and vector.
+/// Receives a node: its number, external id and vector.
 pub(crate) type EachVector<'a> = dyn FnMut(u32, u64, &[u8]) -> Result<(), Error> + 'a;
-/// A function that receives a node: its number and its neighbours.
+/// Receives a node: its number and its neighbours.
 pub(crate) type EachList<'a> = dyn FnMut(u32, &[u32]) -> Result<(), Error> + 'a;
-/// A function that receives a page of vectors: the number of the segment, the segment, the number
-/// of the page, and the content of the page.
+/// Receives a page of vectors: the segment and its number, and the page and its number.
 pub(crate) type EachVectorPage<'a> =
     dyn FnMut(usize, &Segment, u64, &VectorPage<'_>) -> Result<(), Error> + 'a;
-/// A function that receives a page: its number and its bytes.
 type EachPage<'a> = dyn FnMut(u64, &[u8]) -> Result<(), Error> + 'a;
 
-/// Shares of the nodes of a graph index, which together have each node once. Several threads can
-/// iterate over different shares at the same time. No insert may run meanwhile.
+/// Shares of the nodes of a graph index, for several threads. No insert may run meanwhile.
 pub(crate) struct Shares {
     count: u32,
-    /// The pages that have nodes, if records can move. The first share computes them for all.
+    /// The pages that have nodes. The first share computes them for all.
     in_use: OnceLock<Vec<bool>>,
-    /// The number of the first share that failed so far; `u64::MAX` if none has failed.
+    /// The number of the first share that failed so far, or `u64::MAX`.
     failed: AtomicU64,
 }
 
-/// A share of the nodes of a graph index.
 #[derive(Clone, Copy)]
 pub(crate) struct Share<'a> {
     number: u64,
@@ -48,7 +43,6 @@ pub(crate) struct Share<'a> {
 }
 
 impl Shares {
-    /// Pieces of the files of an index are dealt to the `count` shares in turn.
     pub(crate) fn new(count: u32) -> Self {
         Self {
             count,
@@ -64,7 +58,6 @@ impl Shares {
         })
     }
 
-    /// The first share, which has all nodes if there is only one share.
     fn first(&self) -> Share<'_> {
         Share {
             number: 0,
@@ -74,14 +67,12 @@ impl Shares {
 }
 
 impl Share<'_> {
-    /// Whether the share has this piece of a file.
     fn has(self, piece: u64) -> bool {
         piece % u64::from(self.shares.count) == self.number
     }
 
-    /// Fails if the caller interrupts the work, or if an earlier share has failed. The error of the
-    /// earlier share is returned to the caller, so this share would be read in vain. A later share
-    /// does not end an earlier one, so the returned error does not depend on the threads.
+    /// Fails after an interruption, or if an earlier share has failed. A later share does not end
+    /// an earlier one, so the returned error does not depend on the threads.
     fn goes_on(self, progress: &dyn Progress) -> Result<(), Error> {
         let failed = self.shares.failed.load(Ordering::Relaxed);
         match progress.interrupted() || failed < self.number {
@@ -90,7 +81,6 @@ impl Share<'_> {
         }
     }
 
-    /// Ends later shares if this share has failed.
     fn ended(self, done: Result<(), Error>) -> Result<(), Error> {
         if done.is_err() {
             self.shares.failed.fetch_min(self.number, Ordering::Relaxed);
@@ -98,16 +88,12 @@ impl Share<'_> {
         done
     }
 
-    /// Whether the share has the nodes that no file has yet.
     fn has_pending(self) -> bool {
         self.number == 0
     }
 }
 
-/// Calls `each` with every node. The order is by node number, or by page if nodes have moved.
-///
-/// # Errors
-/// A page cannot be read or is damaged, `each` fails, or the call is interrupted.
+/// Calls `each` with every node, in the order of node numbers or of pages.
 pub(crate) fn each_vector(
     index: &Index,
     progress: &dyn Progress,
@@ -119,10 +105,7 @@ pub(crate) fn each_vector(
     }
 }
 
-/// Does the same as [`each_vector`], for the nodes of a share of a graph index.
-///
-/// # Errors
-/// Fails as [`each_vector`] does, and if an earlier share has failed.
+/// Also fails if an earlier share has failed.
 pub(crate) fn each_vector_in(
     index: &Index,
     share: Share<'_>,
@@ -176,8 +159,7 @@ fn vectors_of(
     Ok(())
 }
 
-/// Calls `each` once with every vector of a cluster index. The order is by cluster. If each vector
-/// is stored once in a file of vectors, the order is by node number.
+/// Calls `each` once with every vector of a cluster index.
 fn each_member(
     index: &Index,
     clusters: &ClusterStores,
@@ -195,17 +177,12 @@ fn each_member(
         if progress.interrupted() {
             return Err(Error::Interrupted);
         }
-        // A vector may be a member of several clusters. It is passed only with its own cluster.
+        // A vector is passed only with its own cluster.
         reader.each_own(cluster, each)?;
     }
     Ok(())
 }
 
-/// Calls `each` with every page of vectors, in the order of nodes. If vectors are not stored apart
-/// from lists, the call does nothing.
-///
-/// # Errors
-/// Fails as [`each_vector`] does.
 pub(crate) fn each_vector_page(
     index: &Index,
     progress: &dyn Progress,
@@ -259,7 +236,6 @@ fn each_vector_page_in(
     Ok(())
 }
 
-/// The error for a page that has a record of a node whose number is too high.
 #[cold]
 fn not_there(file: &str, page: u64, node: u32, nodes: u64) -> Error {
     Error::Damaged {
@@ -268,8 +244,6 @@ fn not_there(file: &str, page: u64, node: u32, nodes: u64) -> Error {
     }
 }
 
-/// Fills `out` with pages of a segment of vectors, from memory if they are there, and otherwise
-/// from storage.
 pub(crate) fn vector_pages(index: &Index, place: Extent, out: &mut [u8]) -> Result<(), Error> {
     let Some(segments) = &index.graph().segments else {
         return Ok(());
@@ -283,10 +257,7 @@ pub(crate) fn vector_pages(index: &Index, place: Extent, out: &mut [u8]) -> Resu
     Ok(index.volume().read_at(&segment.name, offset, out)?)
 }
 
-/// Calls `each` with every node and the neighbours of the node, in the order of [`each_vector`].
-///
-/// # Errors
-/// Fails as [`each_vector`] does.
+/// Calls `each` with every node and its neighbours.
 pub(crate) fn each_list(
     index: &Index,
     progress: &dyn Progress,
@@ -295,10 +266,7 @@ pub(crate) fn each_list(
     each_list_in(index, Shares::new(1).first(), progress, each)
 }
 
-/// Does the same as [`each_list`], for the nodes of a share.
-///
-/// # Errors
-/// Fails as [`each_list`] does, and if an earlier share has failed.
+/// Also fails if an earlier share has failed.
 pub(crate) fn each_list_in(
     index: &Index,
     share: Share<'_>,
@@ -329,14 +297,13 @@ fn lists_of(
     Ok(())
 }
 
-/// Whether the insert of a node was given up after the node got its number. In that case, the
-/// vector waits in memory. No insert may run during the call.
+/// Whether the insert of a node was given up after the node got its number. Its vector then waits
+/// in memory. No insert may run.
 pub(crate) fn is_given_up(graph: &GraphStores, node: u32) -> bool {
     let placement = graph.placement.get();
     placement.is_some_and(|placement| placement.page_of(node) == NOWHERE)
 }
 
-/// The inserted nodes that no page has yet, if they belong to the share.
 fn pending(graph: &GraphStores, share: Share<'_>) -> Vec<Arc<NewRecord>> {
     let placement = graph.placement.get().filter(|_| share.has_pending());
     let records = placement.map_or_else(Vec::new, |placement| placement.pending.all().1);
@@ -372,7 +339,6 @@ fn lists_on<N: NodePages>(
     )
 }
 
-/// Calls `each` with every vector on pages, in a layout that stores vectors beside lists.
 fn from_records<N: NodePages>(
     index: &Index,
     pages: &N,
@@ -385,10 +351,8 @@ fn from_records<N: NodePages>(
     })
 }
 
-/// A function that receives a record: its page, its node and its content.
 type EachRecord<'a> = dyn FnMut(u64, u32, &Record<'_>) -> Result<(), Error> + 'a;
 
-/// Calls `each` with the record of every node of the share that is on a page.
 fn each_record<N: NodePages>(
     index: &Index,
     pages: &N,
@@ -457,17 +421,15 @@ fn each_record<N: NodePages>(
     Ok(())
 }
 
-/// The pages of a file that are read in order.
 struct PagesOf<'a> {
     name: &'a str,
     pages: u64,
     page_bytes: usize,
-    /// The number of pages that the records that start on a page take, including that page.
     extent: &'a dyn Fn(u64) -> u64,
 }
 
-/// Reads the pages of a share of a file in order, and calls `each` with every page. The bytes of a
-/// page include the next pages, if the last record of the page continues there.
+/// Calls `each` with every page of a share of a file. If the last record of the page continues, its
+/// bytes include the next pages.
 fn each_page(
     index: &Index,
     file: &PagesOf<'_>,

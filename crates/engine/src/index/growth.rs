@@ -1,17 +1,16 @@
-//! Handles indexes that have outgrown their last build or merge. If a build or merge has few
-//! vectors, the codes or clusters that it makes do not suit later vectors.
+//! Handles indexes that have outgrown their last build or merge: its codes or clusters do not suit
+//! the later vectors.
 //!
 //! An index has outgrown its last build or merge if it has at least 4 times as many vectors. Then a
-//! merge is due. Until the merge, searches examine more vectors than usual, depending on the
-//! present number of vectors:
+//! merge is due. Until the merge, searches examine more vectors, depending on the present number:
 //!
 //! - *Fewer than 1,000 vectors*: searches scan all vectors.
 //! - *1,000 to 9,999 vectors*: if the last build or merge had fewer than 128 vectors, searches of
-//!   graphs scan all vectors. If the last build or merge had 128 to 999 vectors, and the layout
-//!   stores vectors beside lists, walks rank all vectors on the pages that they read.
+//!   graphs scan all vectors. If it had 128 to 999 vectors, and the layout stores vectors beside
+//!   lists, walks rank all vectors on the pages that they read.
 //! - *10,000 and more vectors*: if the last build or merge had fewer than 1,000 vectors, walks rank
-//!   all vectors on the pages that they read. If the last build or merge had fewer than 128
-//!   vectors, `trouble` also reports the index.
+//!   all vectors on the pages that they read. If it had fewer than 128 vectors, `trouble` also
+//!   reports the index.
 //! - If the last build or merge had 1,000 or more vectors, searches examine no more vectors than
 //!   usual.
 
@@ -21,55 +20,47 @@ use super::Index;
 use crate::MergeWhen;
 use crate::codebook::training_rows;
 
-/// The minimum number of inserted vectors for which a merge that trains new codes is worth its
-/// cost. If fewer vectors were inserted, even the shortest candidate list has room for all of them,
-/// so searches find them even with useless codes.
+/// With fewer inserted vectors, even the shortest candidate list has room for all of them.
 const WORTH_CODES: u64 = 32;
 
-/// If an index has outgrown its codes and has fewer vectors than this, each search scans it. Such a
-/// scan reads as many pages as a walk, or a few times as many.
+/// If an index has outgrown its codes and has fewer vectors, each search scans it. A scan reads as
+/// many pages as a walk, or a few times as many.
 pub(crate) const FEW: u64 = 1_000;
 
-/// If a build or merge had fewer vectors than this, its codes hardly distinguish vectors.
+/// The codes of fewer vectors hardly distinguish vectors.
 pub(crate) const LEAST_TRAINED: u64 = 128;
 
-/// If codes hardly distinguish vectors, each search scans an index with fewer vectors than this.
-/// With more vectors, a walk reads at most a tenth of the pages of a scan, but misses most of the
-/// nearest vectors. Among 1,000 texts inserted into an empty index, a walk with list size 100 found
-/// 11 % of the ten nearest.
+/// If codes hardly distinguish vectors and the index has fewer vectors, each search scans it. Among
+/// 1,000 texts inserted into an empty index, a walk with list size 100 found 11 % of the ten
+/// nearest.
 pub(crate) const SCANNED: u64 = 10_000;
 
-/// The number of new vectors between two rebalances is the number of vectors on storage divided by
-/// `SHARE`, but at least [`LEAST_NEW`]. OdinANN §4.1 uses this share for merges. Each vector joins
-/// several clusters, so even a smaller number would change most clusters.
+/// The number of vectors on storage, divided by this, is the number of new vectors between two
+/// rebalances (for merges in OdinANN §4.1). Each vector joins several clusters, so even fewer would
+/// change most clusters.
 const SHARE: u64 = 16;
 const LEAST_NEW: u64 = 1024;
 
-/// The number of new vectors at which a rebalance is due in an index with `nodes` nodes.
 pub(crate) fn rebalance_after(nodes: u64) -> u64 {
     (nodes / SHARE).max(LEAST_NEW)
 }
 
-/// The vectors that a search compares exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LooksAt {
-    /// Only the vectors that codes or heads select.
     Chosen,
     /// The vectors of `Chosen`, and in layouts with vectors beside lists every vector on a page
-    /// that a walk reads, even if its code is far from the query.
+    /// that a walk reads.
     WholePages,
-    /// Every vector of the index.
     All,
 }
 
-/// The vectors that a search must compare exactly in an index with `live` vectors.
 pub(crate) fn looks_at(index: &Index, live: u64) -> LooksAt {
     let outgrown = growth(index, live, 1).is_some_and(|times| times >= MergeWhen::default().grown);
     let built = index.manifest().built_vectors();
     if !outgrown || built >= FEW {
         return LooksAt::Chosen;
     }
-    // In a cluster index, searches find the clusters of inserted vectors by heads, not by codes.
+    // In a cluster index, searches find inserted vectors by heads, not by codes.
     let tells_nothing = built < LEAST_TRAINED && !index.has_clusters();
     match live < if tells_nothing { SCANNED } else { FEW } {
         true => LooksAt::All,

@@ -1,6 +1,5 @@
 //! The part of an open index that depends on the kind of the index. All kinds share the log, ids,
-//! tombstones, fresh vectors, checkpoints, lock, catalog entry and memory plan. They also share the
-//! common code of search, verify and repair.
+//! tombstones, fresh vectors, checkpoints, lock, catalog entry and memory plan.
 //!
 //! | difference | place |
 //! |---|---|
@@ -13,13 +12,8 @@
 //! | invariants of its stores | `verify/`, `repair/` |
 //! | statistics | `measure.rs`, `stats.rs`, `search/scan.rs` |
 //!
-//! A cluster index has its stores in `stores/clusters.rs`, its source in `search/probe.rs`, its
-//! build in `build/clusters.rs`, and the checks of its files in `verify/clusters.rs`. Vectors are
-//! inserted by `update/rebalance/`, or by merges.
-//!
-//! A new kind is a new variant of `IndexKind` and of [`Kind`]. The compiler then reports each
-//! `match` on the kind. It does not report the callers of `Index::graph` and `Manifest::graph`.
-//! These two functions must handle the new kind too, and their callers need a review.
+//! A new kind is a new variant of `IndexKind` and of [`Kind`]. The compiler reports each `match`.
+//! It does not report `Index::graph`, `Manifest::graph` and their callers, which need a review.
 
 use std::sync::OnceLock;
 
@@ -35,31 +29,24 @@ use crate::stores::{ClusterStores, Composition, GraphStores};
 use crate::update::inserting_bytes;
 use crate::{Error, stored};
 
-/// The kind-specific part of an open index.
 #[expect(
     clippy::large_enum_variant,
     reason = "there is one for each index that is open"
 )]
 pub(crate) enum Kind {
-    /// A proximity graph.
     Graph(GraphIndex),
-    /// Clusters.
     Clusters(ClusterStores),
 }
 
-/// An open graph index.
 pub(crate) struct GraphIndex {
     pub(crate) stores: GraphStores,
-    /// The same graph unpacked in memory, if the memory budget allowed this.
     pub(super) unpacked: Option<GraphStores>,
     navigation: OnceLock<Navigation>,
-    /// The open file of the navigation graph. It is opened with the index, because a merge of
-    /// another process may remove the file before the first search needs it.
+    /// A merge of another process may remove the file before the first search needs it.
     navigation_file: Option<Box<dyn VolumeReader>>,
 }
 
 impl Kind {
-    /// Opens the stores that a manifest names. It reads tables and models, but no pages.
     pub(super) fn open(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
         match manifest.kind {
             IndexKind::Graph(_) => Ok(Self::Graph(GraphIndex {
@@ -72,7 +59,6 @@ impl Kind {
         }
     }
 
-    /// The composition of the layout, with the properties of its stores.
     pub(super) fn composition(&self) -> &'static Composition {
         match self {
             Self::Graph(graph) => graph.stores.composition,
@@ -80,7 +66,6 @@ impl Kind {
         }
     }
 
-    /// Applies the placement file, which has the direct inserts since the build.
     pub(super) fn take_placement(
         &self,
         volume: &dyn Volume,
@@ -89,13 +74,11 @@ impl Kind {
     ) -> Result<(), Error> {
         match self {
             Self::Graph(graph) => graph.stores.take_placement(volume, manifest, file),
-            // Of this file, a cluster index uses only `CarriedIds`. Another table has the positions
-            // of its posting lists.
+            // A cluster index uses only `CarriedIds` of this file.
             Self::Clusters(_) => Ok(()),
         }
     }
 
-    /// The number of nodes, including those inserted since the build.
     pub(super) fn nodes(&self) -> u64 {
         match self {
             Self::Graph(graph) => match graph.stores.placement.get() {
@@ -106,7 +89,7 @@ impl Kind {
         }
     }
 
-    /// Returns a pin. Until it is dropped, pages in use stay unchanged.
+    /// Until the pin is dropped, pages in use stay unchanged.
     pub(super) fn pin(&self) -> Option<Pin<'_>> {
         match self {
             Self::Graph(graph) => Some(graph.stores.placement.get()?.pins.pin()),
@@ -114,8 +97,7 @@ impl Kind {
         }
     }
 
-    /// The pages that searches read to find candidates, and the pages of vectors that are apart
-    /// from lists.
+    /// Pages that searches read to find candidates, and pages of vectors that are apart from lists.
     pub(super) fn files(&self) -> (PageFile, PageFile) {
         match self {
             Self::Graph(graph) => graph.stores.files(),
@@ -130,7 +112,7 @@ impl Kind {
         }
     }
 
-    /// Does the same as [`files`](Kind::files), for the pages that may be kept in memory.
+    /// The pages of [`files`](Kind::files) that may be kept in memory.
     pub(super) fn keepable(&self) -> (PageFile, PageFile) {
         match self {
             Self::Graph(graph) => graph.stores.keepable(),
@@ -138,7 +120,6 @@ impl Kind {
         }
     }
 
-    /// The bytes of a record in the cache of hot records.
     pub(super) fn cached_bytes(&self) -> usize {
         match self {
             Self::Graph(graph) => graph.stores.pages.cached_bytes(),
@@ -146,7 +127,6 @@ impl Kind {
         }
     }
 
-    /// The bytes of memory of the tables that map nodes to positions in files.
     pub(super) fn metadata_bytes(&self) -> u64 {
         match self {
             Self::Graph(graph) => graph.stores.metadata_bytes() as u64,
@@ -154,7 +134,6 @@ impl Kind {
         }
     }
 
-    /// The bytes of memory that direct inserts need.
     pub(super) fn inserting_bytes(&self, manifest: &Manifest) -> u64 {
         match self {
             Self::Graph(graph) => inserting_bytes(&graph.stores, manifest.graph().degree as usize),
@@ -162,7 +141,6 @@ impl Kind {
         }
     }
 
-    /// The file entry of the navigation graph, if there is one.
     pub(super) fn navigation_entry<'m>(&self, manifest: &'m Manifest) -> Option<&'m FileEntry> {
         match self {
             Self::Graph(_) => manifest.file(FileKind::Navigation.name()),
@@ -171,7 +149,6 @@ impl Kind {
         }
     }
 
-    /// Loads the data that the memory plan keeps in memory.
     pub(super) fn load(
         &mut self,
         volume: &dyn Volume,
@@ -184,7 +161,6 @@ impl Kind {
         }
     }
 
-    /// Opens the file of the navigation graph.
     pub(super) fn open_navigation(
         &mut self,
         volume: &dyn Volume,
@@ -199,12 +175,10 @@ impl Kind {
 }
 
 impl GraphIndex {
-    /// The stores from which searches read.
     pub(crate) fn search_stores(&self) -> &GraphStores {
         self.unpacked.as_ref().unwrap_or(&self.stores)
     }
 
-    /// The navigation graph, loaded at its first use.
     pub(super) fn navigation(
         &self,
         volume: &dyn Volume,

@@ -1,5 +1,4 @@
-//! The share of an index in a memory budget that several indexes use. Within this budget, the index
-//! can be opened again, and can be opened for changes.
+//! The share of an index in a memory budget that several indexes use.
 //!
 //! ```text
 //!   index of a catalog ── Opener ────> open again for reading ──┐
@@ -9,12 +8,11 @@
 //! ```
 //!
 //! A *grant* is the lease of an index that is open for changes. At first, it has the memory that
-//! such an index can use ([`Needs::lendable`]). If more changes wait in memory, or if a merge made
-//! the index larger, the grant grows, as far as the lender has free memory. After a merge, the
-//! index gives back the memory that it does not need any more.
+//! such an index can use ([`Needs::lendable`]). It grows while more changes wait, as far as the
+//! lender has free memory. After a merge, the index gives back memory.
 //!
-//! When a caller opens an index again, it often still has the old index open. The lender allows
-//! this, and counts the old index until it is dropped.
+//! An index that is opened again may replace an open one. The lender counts the old one until it is
+//! dropped.
 
 use std::fmt;
 use std::path::Path;
@@ -26,24 +24,19 @@ use crate::Error;
 use crate::plan::{self, Needs};
 use crate::progress::{Progress, Silent};
 
-/// The error of a lender that has too little free memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shortage {
-    /// The lender's budget, in bytes.
     pub(crate) budget: u64,
-    /// A budget that would suffice, in bytes.
     pub(crate) needs: u64,
 }
 
-/// The owner of a budget that several indexes share.
 pub(crate) trait Lender: Send + Sync {
-    /// Opens the index in a directory for reading. The new index replaces the index with the number
-    /// `instead`.
+    /// Opens an index for reading. It replaces the index with the number `instead`.
     fn open(self: Arc<Self>, path: &Path, instead: u64) -> Result<Index, Error>;
 
-    /// Reserves memory for an index that is opened for changes, and that replaces the index with
-    /// the number `instead`. Returns the budget of the new index, and its grant. `None` means that
-    /// there is no limit. The call may wait for memory, and `progress` may end the wait.
+    /// Reserves memory for an index that is opened for changes, and that replaces the index
+    /// `instead`. Returns its budget and grant; `None` means no limit. `progress` may end the wait
+    /// for memory.
     fn for_changes(
         self: Arc<Self>,
         path: &Path,
@@ -52,18 +45,15 @@ pub(crate) trait Lender: Send + Sync {
         progress: &dyn Progress,
     ) -> Result<Option<(u64, Grant)>, Error>;
 
-    /// Leases `more` additional bytes to the index with this number.
     fn grow(&self, path: &Path, number: u64, more: u64) -> Result<(), Shortage>;
 
-    /// Takes back `by` of the bytes leased to the index with this number.
     fn shrink(&self, number: u64, by: u64);
 
-    /// Takes back all memory of the index with this number.
     fn give_back(&self, number: u64);
 }
 
-/// The memory that a [`Lender`] counts for an index. When the grant is dropped, it gives the memory
-/// back. It must not be dropped while a thread has the lock of the lender.
+/// The memory that a [`Lender`] counts for an index until the grant is dropped. A thread with the
+/// lock of the lender must not drop the grant.
 pub(crate) struct Grant {
     lender: Arc<dyn Lender>,
     number: u64,
@@ -87,18 +77,15 @@ impl Drop for Grant {
     }
 }
 
-/// The lender of an index, with the number by which the lender knows the index.
 #[derive(Clone)]
 pub(crate) struct Lent {
     lender: Arc<dyn Lender>,
     number: u64,
-    /// The grant. If the lender itself has a reference to the index, the lender notices the drop of
-    /// the index, and needs no grant.
+    /// `None` if the lender refers to the index itself, and notices its drop.
     grant: Option<Arc<Grant>>,
 }
 
 impl Lent {
-    /// Returns the lease of an index that the lender itself knows by this number.
     pub(crate) fn kept(lender: Arc<dyn Lender>, number: u64) -> Self {
         Self {
             lender,
@@ -107,7 +94,6 @@ impl Lent {
         }
     }
 
-    /// Returns the lease of an index that counts until `grant` is dropped.
     pub(crate) fn granted(grant: Grant) -> Self {
         Self {
             lender: grant.lender.clone(),
@@ -116,8 +102,7 @@ impl Lent {
         }
     }
 
-    /// Reserves memory for an index that is opened for changes, and that replaces this index.
-    /// Returns the budget and the lease of the new index.
+    /// Reserves memory for an index that is opened for changes, and that replaces this one.
     pub(super) fn for_changes(
         &self,
         path: &Path,
@@ -129,12 +114,8 @@ impl Lent {
         Ok(granted.map(|(budget, grant)| (budget, Self::granted(grant))))
     }
 
-    /// Returns the budget, in bytes, of an index that replaces this index. `first` was the first
-    /// reservation. If the new index needs more and the lender has the memory, the budget is larger
-    /// than `first`.
-    ///
-    /// # Errors
-    /// The index needs more memory than the lender has free.
+    /// The budget of an index that replaces this one. It is the first reservation `first`, or more
+    /// if the new index needs more and the lender has it.
     pub(super) fn again(&self, path: &Path, first: u64, needs: &Needs) -> Result<u64, Error> {
         let (least, _) = needs.lendable();
         let wanted = plan::PROGRAM.saturating_add(least).saturating_sub(first);
@@ -151,13 +132,12 @@ impl Lent {
         Ok(first.saturating_add(wanted.min(self.more())))
     }
 
-    /// Bytes that were leased after the first reservation.
     pub(crate) fn more(&self) -> u64 {
         let grant = self.grant.as_ref();
         grant.map_or(0, |grant| grant.more.load(Ordering::Relaxed))
     }
 
-    /// Leases `more` additional bytes. If there is no grant, the call does nothing.
+    /// Leases `more` additional bytes, or does nothing without a grant.
     pub(crate) fn grow(&self, path: &Path, more: u64) -> Result<(), Shortage> {
         let Some(grant) = self.grant.as_ref().filter(|_| more > 0) else {
             return Ok(());
@@ -167,8 +147,8 @@ impl Lent {
         Ok(())
     }
 
-    /// Gives back bytes that were leased after the first reservation, so that `more` of them
-    /// remain. No call of `grow` may run at the same time.
+    /// Gives back leased bytes. Of the bytes leased after the first reservation, `more` remain. No
+    /// call of `grow` may run.
     pub(crate) fn keep(&self, more: u64) {
         let Some(grant) = &self.grant else {
             return;
@@ -180,8 +160,8 @@ impl Lent {
     }
 }
 
-/// Opens an index again, with the options of an earlier opening. An index of a catalog stays within
-/// the catalog's budget.
+/// Opens an index again, with the same options. An index of a catalog stays within the catalog's
+/// budget.
 #[derive(Clone)]
 pub struct Opener {
     options: OpenOptions,
@@ -198,8 +178,8 @@ impl fmt::Debug for Opener {
 }
 
 impl Opener {
-    /// The options with which the index is opened. For an index of a catalog they have no `memory`,
-    /// because the catalog has the budget.
+    /// The options with which the index is opened. An index of a catalog has no `memory` of its
+    /// own.
     pub fn options(&self) -> &OpenOptions {
         &self.options
     }
@@ -207,18 +187,17 @@ impl Opener {
     /// Opens the current index in a directory for reading.
     ///
     /// # Errors
-    /// Fails as [`Index::open`] does. For an index of a catalog, it also fails if the budget of the
-    /// catalog has too little free memory.
+    /// The call fails as [`Index::open`] does, or if the budget of the catalog has too little free
+    /// memory.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Index, Error> {
         self.open_observed(path, &Silent)
     }
 
-    /// Does the same as [`open`](Self::open), with the progress of
-    /// [`Index::open_observed`]. An index of a catalog reports no progress, because it is not
-    /// unpacked.
+    /// Opens the index, with the progress of [`Index::open_observed`]. An index of a catalog is not
+    /// unpacked, and reports no progress.
     ///
     /// # Errors
-    /// Fails as [`open`](Self::open) does, and with [`Error::Interrupted`].
+    /// The call fails as [`open`](Self::open) does, and with [`Error::Interrupted`].
     pub fn open_observed(
         &self,
         path: impl AsRef<Path>,
@@ -240,7 +219,7 @@ impl Opener {
         {
             *number = lent.number;
         }
-        // Both indexes are open at once, until the new index has replaced the other.
+        // Both indexes are open until the new one has replaced the other.
         let memory = index.memory();
         self.options.unpack &= memory.unpacked <= memory.unused;
         self
@@ -248,7 +227,6 @@ impl Opener {
 }
 
 impl Index {
-    /// The lender of this index, if it shares a budget.
     pub(crate) fn lent(&self) -> Option<&Lent> {
         self.lent.as_ref()
     }
@@ -275,7 +253,7 @@ impl Index {
     pub fn opener(&self) -> Opener {
         let mut options = self.options.clone();
         let lender = self.lent.as_ref().map(|lent| {
-            // Memory that a catalog leases to the index is not an option of the index.
+            // Memory that a catalog leases is not an option of the index.
             options.memory = None;
             (lent.lender.clone(), lent.number)
         });

@@ -15,30 +15,25 @@ pub struct OpenOptions {
     pub verify_pages: bool,
     /// The cache of hot records (DecoupleVS §3.4). Its memory counts towards `memory`.
     pub cache: CacheSize,
-    /// Whether searches start from the navigation graph. If they do, a memory budget reserves
-    /// memory for this graph. `None` takes the choice of the preset. Without a budget, the graph is
-    /// loaded when the first search needs it.
+    /// Whether searches start from the navigation graph. `None` takes the choice of the preset. A
+    /// memory budget reserves memory for this graph; without a budget, the first search loads it.
     pub navigation: Option<bool>,
-    /// The bytes of the caller's own data that count towards `memory`: queries, results, and
+    /// The caller's own bytes that count towards `memory`: queries, results, and
     /// [`THREAD_BYTES`](crate::THREAD_BYTES) for each search thread beyond two.
     pub beside: u64,
-    /// The tier from which each role of the index is read. Copies in memory and mapped copies count
-    /// towards `memory`.
+    /// The tier from which each role is read. Copies in memory and mapped copies count as `memory`.
     pub places: Places,
-    /// A sample of the served queries, for the measurement of live recall
-    /// ([`Index::measure_recall`](crate::Index::measure_recall)). The memory of the sample counts
-    /// towards `memory`. An index of a catalog cannot have such a sample.
+    /// A sample of the served queries, for live recall
+    /// ([`Index::measure_recall`](crate::Index::measure_recall)). The sample counts towards
+    /// `memory`. An index of a catalog cannot have it.
     pub watch_recall: Option<RecallWatch>,
-    /// Whether an index of the preset `stratann` that is only searched is
-    /// [unpacked](crate::MemoryPlan::unpacked) if `memory` has space for it. Searches are then
-    /// faster, but the index opens more slowly, and
-    /// [`Index::open_observed`](crate::Index::open_observed) reports the progress. An index with a
+    /// Whether an index of the preset `stratann` is [unpacked](crate::MemoryPlan::unpacked) if it
+    /// is only searched and `memory` has space for it. It then opens more slowly. An index with a
     /// `cache` or with `places` is never unpacked.
     pub unpack: bool,
 }
 
-/// The size of the cache of hot records. The cache keeps the records that searches read last: the
-/// stored bytes of lists, and of vectors if these are beside lists.
+/// The size of the cache of hot records, which searches read last: lists, and vectors beside lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CacheSize {
     /// No cache.

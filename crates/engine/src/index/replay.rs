@@ -17,29 +17,24 @@ use crate::overlay::{Overlay, Tombstones};
 use crate::progress::Silent;
 use crate::stores::columns::{RowBytes, Windows};
 
-/// The result of a replay.
 pub(crate) struct Replayed {
     pub(crate) overlay: Overlay,
-    /// The next id that the checkpoint recorded, or one more than the largest logged id if that is
-    /// larger.
+    /// The checkpoint's next id, or one more than the largest logged id if that is larger.
     pub(crate) next_id: u64,
     /// The log file that a writer starts next.
     pub(crate) next: NextLog,
 }
 
-/// The shape of the records in an index's logs.
 pub(crate) fn shape(index: &Index) -> Result<LogShape, Error> {
     Ok(LogShape::new(index.element(), index.dim())?)
 }
 
-/// Creates an empty graph for the new vectors of an index.
 pub(crate) fn fresh(index: &Index) -> FreshGraph {
     let parameters = FreshParameters::default();
     FreshGraph::new(index.metric(), index.element(), index.dim(), parameters)
 }
 
-/// Replays the logs of an index. The replay needs no table of ids, since each record shows whether
-/// its id was in the index.
+/// No table of ids is needed, since each record shows whether its id was in the index.
 pub(crate) fn replay(volume: &dyn Volume, index: &Index) -> Result<Replayed, Error> {
     let carried = index.carried();
     let fresh = fresh(index);
@@ -47,8 +42,7 @@ pub(crate) fn replay(volume: &dyn Volume, index: &Index) -> Result<Replayed, Err
     let mut next_id = carried.next_id;
     let mut inserted = IdRanges::of(&carried.ids);
     let nodes = index.nodes() as u32;
-    // The rows of vectors on storage, by id. Their nodes are looked up at the end, when only the
-    // last row of each id is left.
+    // Nodes are looked up at the end, when only the last row of each id is left.
     let (columns, mut rows) = (index.columns(), HashMap::new());
     let mut remove = |id: u64| {
         if !fresh.delete(id) {
@@ -104,10 +98,7 @@ pub(crate) fn replay(volume: &dyn Volume, index: &Index) -> Result<Replayed, Err
     })
 }
 
-/// Sets rows of vectors on storage. The rows are given by id.
-///
-/// # Errors
-/// The nodes of the ids cannot be read.
+/// The rows are given by id.
 pub(crate) fn put_rows(
     index: &Index,
     deleted: &Tombstones,
@@ -130,11 +121,7 @@ pub(crate) fn put_rows(
     Ok(())
 }
 
-/// The live nodes of ids whose vectors have no row. If `ids` is not empty, all records of the index
-/// are read. No insert may run.
-///
-/// # Errors
-/// Fails as [`each_vector`] does.
+/// The live nodes of ids whose vectors have no row. All records are read, and no insert may run.
 fn nodes_of(index: &Index, deleted: &Tombstones, ids: &[u64]) -> Result<HashMap<u64, u32>, Error> {
     let mut nodes = HashMap::new();
     if ids.is_empty() {

@@ -1,5 +1,4 @@
-//! The resources that several indexes of one process can share: threads, codebooks, and the memory
-//! for queries in flight.
+//! Resources that several indexes of one process can share.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,21 +13,16 @@ use crate::codebook::Codebook;
 use crate::room::Room;
 use crate::threads;
 
-/// The resources that several indexes of one process can share.
 #[derive(Default)]
 pub(crate) struct Shared {
-    /// The search threads, each with its ring and its buffers.
     worker_pool: Mutex<Option<Arc<WorkerPool>>>,
-    /// Codebooks by content hash.
     codebooks: Mutex<HashMap<String, Codebook>>,
-    /// The memory of all queries in flight.
     pub(super) room: Room,
 }
 
 impl Shared {
-    /// Returns the codebook of an index. If a codebook with the same content is in memory, the
-    /// index shares it. Otherwise the file is read. No lock is held during the read, so that other
-    /// indexes need not wait.
+    /// If a codebook with the same content is in memory, the index shares it. No lock is held
+    /// during a read.
     pub(super) fn codebook(
         &self,
         volume: &dyn Volume,
@@ -47,18 +41,16 @@ impl Shared {
         let known = codebooks
             .entry(manifest.codebook.clone())
             .or_insert_with(|| codebook.clone());
-        // Another thread may have read the same codebook at the same time. Then both indexes use
-        // one of the two.
+        // Another thread may have read the same codebook.
         Ok(Some(&*known).filter(fits).cloned().unwrap_or(codebook))
     }
 
-    /// Removes a codebook from the shared codebooks. Indexes that use it keep it.
+    /// Indexes that use the codebook keep it.
     pub(crate) fn forget_codebook(&self, hash: &str) {
         self.codebooks.lock().remove(hash);
     }
 
-    /// A pool of at least `threads` search threads. The threads continue after a batch. Each thread
-    /// keeps its ring and its buffers.
+    /// A pool of at least `threads` threads, which keep their rings and buffers.
     pub(crate) fn worker_pool(&self, threads: usize, io: IoMode) -> Result<Arc<WorkerPool>, Error> {
         let mut worker_pool = self.worker_pool.lock();
         let smaller = match &*worker_pool {
@@ -81,8 +73,8 @@ impl Shared {
             }
         };
         *worker_pool = Some(started.clone());
-        // The smaller pool is dropped without the lock, because dropping waits for its threads. One
-        // of them may be running a callback that needs this lock.
+        // The drop waits for threads. One of them may run a callback that needs the lock, so the
+        // lock is released first.
         drop(worker_pool);
         drop(smaller);
         Ok(started)

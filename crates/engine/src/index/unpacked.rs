@@ -2,19 +2,16 @@
 //! in place of compressed pages. A row has the list and the vector of one node.
 //!
 //! If an index fits into memory as a whole, a search spends half of its time decoding lists and
-//! vectors (docs/measured.md, "Unpacked indexes"). So if an index is opened for reading, and its
-//! budget has memory for every list and every vector without compression, the opening decodes each
-//! list and each vector once. A search then reads each row in place, with its exact vector. Several
-//! threads decode different pages at the same time.
+//! vectors (docs/measured.md, "Unpacked indexes"). So if the budget has memory for all lists and
+//! vectors without compression, they are decoded once, when the index is opened for reading.
 //!
 //! ```text
 //!   packed-…, layered-…, adjacency-…, vectors-…  ──decoded once──>  row 0 | row 1 | ..
 //! ```
 //!
-//! The rows are the checkpoint as it was opened: its files, its placement and its pending changes.
 //! Pages stay in memory instead if an index is opened for changes, belongs to a catalog, or is
-//! calibrated. For the same list size, a search of rows uses a longer candidate list than a search
-//! of pages, and a calibration is for pages.
+//! calibrated. For the same list size, a search of rows uses a longer candidate list, and a
+//! calibration is for pages.
 
 use parking_lot::Mutex;
 use stratann_layout::{CsrShape, Manifest};
@@ -32,7 +29,7 @@ use crate::stores::{GraphStores, Pages};
 use crate::threads::{processors, shared_beside};
 use crate::{Error, Layout, Preset};
 
-/// The shape of the rows. `None` if unpacking would not help, or if some node has no record.
+/// `None` if unpacking would not help, or if some node has no record.
 pub(super) fn shape(
     kind: &Kind,
     manifest: &Manifest,
@@ -65,8 +62,8 @@ pub(super) fn shape(
     CsrShape::new(manifest.element, dim, degree, nodes).ok()
 }
 
-/// The most pending changes of one list. Until its page is written, the list may be longer by so
-/// many links than the degree.
+/// The most pending changes of one list. Until they are written, the list may be longer than the
+/// degree.
 fn most_pending(stores: &GraphStores) -> usize {
     let Some(placement) = stores.placement.get() else {
         return 0;
@@ -77,27 +74,23 @@ fn most_pending(stores: &GraphStores) -> usize {
     of_a_node.map(<[_]>::len).max().unwrap_or(0)
 }
 
-/// The number of shares of the nodes. Threads take one share after the other, so that all threads
-/// end at about the same time.
+/// Threads take one share after the other, so that all end at about the same time.
 const SHARES: u32 = 64;
 
-/// The number of rows with one lock. Threads seldom wait, because different pages of a build have
-/// different nodes.
+/// Threads seldom wait for the lock of these rows, because different pages have different nodes.
 const LOCKED_ROWS: usize = 256;
 
 /// The approximate memory of a thread: its stack, and the pages that it reads.
 const THREAD: u64 = THREAD_BYTES + (2 << 20);
 
-/// The number of nodes between two reports of progress.
 const REPORTED: u64 = 256;
 
-/// Rows that threads fill at the same time.
 struct Filling<'a> {
     shape: CsrShape,
     groups: Vec<Mutex<Group<'a>>>,
 }
 
-/// Consecutive rows, with a bit for each half of a row: its list, its vector.
+/// Consecutive rows. A bit shows whether the list, or the vector, of a row is there.
 struct Group<'a> {
     rows: &'a mut [u8],
     halves: &'a mut [u8],
@@ -117,8 +110,7 @@ impl<'a> Filling<'a> {
         }
     }
 
-    /// Changes the row of a node, and records that the row now has the half `half`. The node must
-    /// exist.
+    /// Changes the row of a node, which now has the half `half`.
     fn put(&self, node: u32, half: u8, change: impl FnOnce(&mut [u8])) {
         let (group, at) = (node as usize / LOCKED_ROWS, node as usize % LOCKED_ROWS);
         let mut group = self.groups[group].lock();
@@ -148,19 +140,13 @@ impl Drop for Steps<'_> {
     }
 }
 
-/// The number of threads that unpack. Queries do not run yet, so the threads use the memory of
-/// queries.
+/// Queries do not run yet, so the threads use the memory of queries.
 fn threads_within(memory: &MemoryPlan) -> usize {
     let further = memory.queries.saturating_add(memory.unused) / THREAD;
     processors().min(further as usize + 1)
 }
 
-/// Decodes every list and every vector into rows, with as many threads as the machine has cores and
-/// the memory budget allows. The rows do not depend on the number of threads.
-///
-/// # Errors
-/// A file cannot be read, or is damaged. Or the system has no memory for the rows, or `progress`
-/// interrupts.
+/// The rows do not depend on the number of threads.
 pub(super) fn unpack(
     index: &Index,
     shape: CsrShape,
@@ -219,7 +205,7 @@ fn unpack_by(
         })
     };
     let (shares, helpers) = (Shares::new(SHARES), threads.saturating_sub(1));
-    // The first error in the order of shares is returned, so it does not depend on the threads.
+    // The first error in the order of shares does not depend on the threads.
     let (done, ()) = shared_beside(shares.all(), helpers, put_lists, || ());
     done.into_iter().collect::<Result<(), Error>>()?;
     let (done, ()) = shared_beside(shares.all(), helpers, put_vectors, || ());
@@ -273,7 +259,6 @@ mod tests {
         }
     }
 
-    /// Counts the steps, and interrupts when asked for the `ends_at`-th time.
     struct Asked {
         ends_at: u64,
         asked: AtomicU64,
@@ -370,7 +355,6 @@ mod tests {
             threads: 1,
             ..BuildOptions::default()
         };
-        // Many more bytes than one read of one share has.
         let wide = Matrix::new(
             vectors(0, 32 * 1_000).bytes().to_vec(),
             1_000,

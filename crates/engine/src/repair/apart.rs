@@ -1,6 +1,5 @@
-//! Reads the vectors of an index that took direct inserts and stores vectors apart from lists.
-//! Vectors of the build are in segments. Inserted vectors are on added pages, after the last
-//! segment.
+//! Reads the vectors of an index that took direct inserts and stores vectors apart from lists: in
+//! segments, and on added pages after the last segment.
 //!
 //! ```text
 //!   placement is whole    added pages that it names; dead records are left out
@@ -8,15 +7,13 @@
 //!                         of an id the highest node's record
 //! ```
 //!
-//! A page has the number of its first node, so added pages are found without the placement. If a
-//! page has nodes above the last node of the checkpoint, it was written after the checkpoint, and
-//! the log has its vectors. A node that waits for a page of the graph has its vector on an added
-//! page. If vectors are in two parts, segments and added pages have the trailing parts. The leading
-//! parts are on pages of the graph. A pending node has its whole vector among the pending nodes.
+//! A page has the number of its first node, so added pages are found without the placement. Pages
+//! with nodes above the last node are from after the checkpoint, and the log has their vectors. If
+//! vectors are in two parts, the leading parts are on pages of the graph.
 //!
-//! The pages of a segment that a merge kept have node numbers from before the merge. All its
-//! records have different ids. Each record counts as a record of the segment's present first node,
-//! since this node is below the bound of each later delete.
+//! In a segment that a merge kept, page numbers are from before the merge. All of its records have
+//! different ids. So each record counts as a record of the segment's first node, which is below the
+//! bound of each later delete.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -36,41 +33,34 @@ use crate::stores::reading;
 use crate::stores::records::PageFormat;
 use crate::{Error, Layout, stored};
 
-/// The file of a segment. Some parts of the file may be damaged.
 struct Part<'m> {
     entry: &'m FileEntry,
-    /// The file, as it is named in errors.
     name: String,
     n: u32,
     format: Box<dyn PageFormat>,
     decoders: Decoders,
-    /// The records of the build, by the numbers on their pages. The next field is the number of
-    /// these pages.
+    /// The records of the build, by the numbers on their pages.
     built: Range<u64>,
+    /// The number of pages of the build.
     pages: u64,
-    /// The number of live vectors of the build.
     vectors: u64,
     /// If a merge kept the segment, the node as which its records count.
     kept_as: Option<u32>,
     /// The nodes on added pages. Only the last segment has such pages.
     inserted: Range<u64>,
-    /// The number of added pages in the file.
     behind: u64,
 }
 
-/// A record that was read.
 struct Found<'p> {
-    /// The node of the record, by the numbers on the page.
     stored: u32,
     id: u64,
-    /// The stored bytes of the vector, if all of them are readable.
     bytes: Option<&'p [u8]>,
-    /// Whether the record is garbage, or `None` if that is unknown.
+    /// Whether the record is garbage, if that is known.
     garbage: Option<bool>,
 }
 
-/// Returns the order in which segments are read. Segments that may have garbage come last. Of
-/// these, the newest comes first, so that a new vector is taken before the vector that it replaced.
+/// Segments that may have garbage come last, newest first. So a new vector is taken before the
+/// vector that it replaced.
 fn in_turn(pieces: &[Piece<'_>]) -> Vec<usize> {
     let known = |&at: &usize| match &pieces[at] {
         Piece::Found(part) => part.decoders.garbage.is_known(),
@@ -81,24 +71,19 @@ fn in_turn(pieces: &[Piece<'_>]) -> Vec<usize> {
     turns
 }
 
-/// The outcome of opening a segment's file.
 enum Piece<'m> {
     Found(Box<Part<'m>>),
-    /// The file is lost. The first number is the position of the loss in the report, and the second
-    /// number is the number of lost nodes.
+    /// The position of the loss in the report, and the number of lost nodes.
     Nothing(usize, u64),
 }
 
-/// The current added pages of a segment.
 #[derive(Clone, Copy)]
 enum Added<'p> {
-    /// The pages that begin with these nodes.
     Named(&'p [u32]),
-    /// The pages in the order of the file. Each page continues the page before.
+    /// Each page continues the page before.
     Following,
 }
 
-/// The rule by which records are live or dead.
 pub(super) enum Rule<'p> {
     Table(&'p PlacementFile),
     Newest(Newest),
@@ -123,7 +108,6 @@ impl Part<'_> {
         self.kept_as.unwrap_or(stored)
     }
 
-    /// The pages to read.
     fn pages(&self, added: Added<'_>) -> Pages {
         let behind = match added {
             _ if self.inserted.is_empty() => 0,
@@ -137,8 +121,7 @@ impl Part<'_> {
         }
     }
 
-    /// Returns the fault in the node numbers of a page, if there is one. The page is a page of the
-    /// build, or a page that the table names.
+    /// The fault in the node numbers of a page of the build, or of an added page in the table.
     fn wrong(&self, page: u64, nodes: &Range<u64>, added: &[u32]) -> Option<String> {
         let (begins, ends) = (nodes.start, nodes.end);
         if page < self.pages {
@@ -160,14 +143,13 @@ fn length(nodes: &Range<u64>) -> u64 {
 }
 
 impl<'m> Files<'m, '_, '_> {
-    /// Passes on the readable vectors of an index that took direct inserts and stores vectors apart
-    /// from lists. Returns an upper bound of the number of vectors that should exist.
+    /// Returns an upper bound of the number of vectors that should exist.
     pub(super) fn apart(&mut self, layout: Layout, facts: &PlacementFacts) -> Result<u64, Error> {
         let placement = self.placement(layout, facts)?;
         let mut pieces = self.pieces(facts)?;
         let composition = layout.composition();
         let in_parts = composition.vectors == VectorsAt::Parts;
-        // If a new node waits for a page of the graph, its whole vector is among the pending nodes.
+        // The pending nodes have the whole vectors of new nodes without a page.
         let pending = match in_parts {
             true => self.table(FileKind::Pending, |files, payload| {
                 reading::pending_of(files.volume, files.manifest, facts, &payload)
@@ -256,8 +238,7 @@ impl<'m> Files<'m, '_, '_> {
         }
         let file = self.table_name(FileKind::Pending);
         self.tell_faults(&file, &waited);
-        // Some of the missing nodes may be dead. So no more losses are reported than live vectors
-        // are missing.
+        // Some missing nodes may be dead. The losses are at most the missing live vectors.
         let mut left = match &placement {
             Ok(_) => facts.live.saturating_sub(live),
             Err(_) => facts.live,
@@ -311,7 +292,6 @@ impl<'m> Files<'m, '_, '_> {
         })
     }
 
-    /// The files of all segments.
     fn pieces(&mut self, facts: &PlacementFacts) -> Result<Vec<Piece<'m>>, Error> {
         let manifest = self.manifest;
         let last = manifest.segments.len().saturating_sub(1);
@@ -331,8 +311,7 @@ impl<'m> Files<'m, '_, '_> {
         Ok(pieces)
     }
 
-    /// Opens the file of segment `n`, with the nodes `inserted` on added pages. If the whole file
-    /// is lost, reports the loss and returns `None`.
+    /// `inserted` has the nodes on added pages. If the file is lost, the loss is reported.
     fn part(
         &mut self,
         n: u32,
@@ -366,7 +345,6 @@ impl<'m> Files<'m, '_, '_> {
         }))
     }
 
-    /// Finds the highest node of each id, among the records on all pages and the pending nodes.
     fn newest(
         &mut self,
         pieces: &[Piece<'m>],
@@ -386,8 +364,7 @@ impl<'m> Files<'m, '_, '_> {
         Ok(newest)
     }
 
-    /// Reads the current pages of a segment. Passes all records to `each`, except records that
-    /// certainly are garbage. Returns the losses.
+    /// Passes all records to `each`, except records that certainly are garbage. Returns the losses.
     fn each_record(
         &mut self,
         part: &Part<'m>,
@@ -395,7 +372,7 @@ impl<'m> Files<'m, '_, '_> {
         mut each: impl FnMut(&mut Self, &mut Tally, &Found<'_>) -> Result<(), Error>,
     ) -> Result<Tally, Error> {
         let (volume, pages) = (self.volume, part.pages(added));
-        // The next expected node. It is used if the first nodes of pages are unknown.
+        // The next expected node, if the first nodes of pages are unknown.
         let next = Cell::new(part.inserted.start);
         let wanted = |page: u64| {
             let named = matches!(added, Added::Named(_));
@@ -422,8 +399,7 @@ impl<'m> Files<'m, '_, '_> {
                 let nodes = read.first..read.first + read.records.len() as u64;
                 match added {
                     Added::Following if page >= part.pages => {
-                        // A page must continue the page before. Otherwise it was left by a writer
-                        // that crashed.
+                        // A crashed writer left a page that does not continue the page before.
                         if nodes.start < next.get() || nodes.end > part.inserted.end {
                             return Ok(());
                         }
@@ -450,8 +426,7 @@ impl<'m> Files<'m, '_, '_> {
                     } else {
                         Some(false)
                     };
-                    // If the id of a record is lost, it is unknown whether the record is live. So
-                    // the node of the record counts as missing.
+                    // Without its id, a record may be live or dead, so its node counts as missing.
                     let certain = garbage == Some(true);
                     if let (Ok(stored), Ok(id), false) = (record.node, record.id, certain) {
                         // A record that continues on a lost page counts as missing.

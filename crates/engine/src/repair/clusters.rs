@@ -1,11 +1,9 @@
 //! Reads the readable vectors of a cluster index.
 //!
-//! A table has the places of posting lists. If the table is damaged, posting lists are found one
-//! after another. Each posting list has its length, and its checksum also covers the number of its
-//! cluster. This number is one more than in the list before, or higher if lists between them are
-//! damaged. In a replicated index, a vector can be taken from any of its clusters. If vectors are
-//! stored once, each vector has its own checksum, so damage to the rest of its list does not
-//! matter.
+//! If the table of posting lists is damaged, posting lists are found one after another. Each has
+//! its length. Its checksum also covers the number of its cluster, which is one more than in the
+//! list before, or higher after damaged lists. In a replicated index, a vector can be taken from
+//! any of its clusters.
 
 use stratann_layout::clusters::extent::FIXED;
 use stratann_layout::{
@@ -21,20 +19,19 @@ use crate::stores::clusters::extent_kind;
 use crate::stores::reading;
 use crate::{Error, stored};
 
-/// After a damaged posting list, the repair tries the numbers of this many clusters at each place.
+/// After a damaged posting list, this many cluster numbers are tried at each place.
 const TRIED: u32 = 16;
-/// In a segment without a table, the numbers of `MOST_TRIED` clusters are tried. A posting list
-/// that is found in this way has at most `MOST_BYTES` bytes. The clusters of a segment ascend, and
-/// a segment has few of them.
+/// The number of cluster numbers that are tried in a segment without a table. A list that is found
+/// in this way has at most `MOST_BYTES` bytes.
 const MOST_TRIED: u32 = 1 << 12;
 const MOST_BYTES: usize = 64 << 20;
-/// If vectors are stored without posting lists, one read returns this many vectors.
+/// The number of vectors of one read without posting lists.
 const PIECE: u32 = 1024;
-/// The possible numbers of bytes of an id. If the header is damaged, the repair tries all of them.
+/// The possible bytes of an id, which are all tried if the header is damaged.
 const ID_BYTES: [usize; 3] = [0, 4, 8];
 
-/// The place of a posting list: its cluster, its offset and its length. If it has a group, also the
-/// number of the first vector of the group, and the number of its vectors.
+/// The cluster, the offset and the length of a posting list. The range has the numbers of its
+/// group.
 struct Place {
     cluster: u32,
     offset: u64,
@@ -43,7 +40,6 @@ struct Place {
     records: u32,
 }
 
-/// The first fault of a file, if there is one.
 #[derive(Default)]
 struct Tally {
     first: Option<String>,
@@ -56,12 +52,10 @@ impl Tally {
 }
 
 impl Files<'_, '_, '_> {
-    /// Passes on all readable vectors of a cluster index. Its posting lists are in files of the
-    /// kind `extents`. Returns the number of vectors that should exist.
+    /// Passes on all readable vectors, and returns the number of vectors that should exist.
     ///
-    /// If the table of dead vectors is damaged, it is unknown which vectors are live. If an id is
-    /// live, its live vector is in the newest file with this id. So the newest files are read
-    /// first. Deleted vectors are restored in this case.
+    /// If the table of dead vectors is damaged, the newest files are read first, since they have
+    /// the live vector of an id. Deleted vectors are then restored.
     pub(super) fn clusters(&mut self, extents: FileKind) -> Result<u64, Error> {
         let (volume, manifest) = (self.volume, self.manifest);
         let kind = extent_kind(extents);
@@ -109,8 +103,7 @@ impl Files<'_, '_, '_> {
         let all = manifest
             .placement
             .map_or(manifest.vectors, |facts| facts.live);
-        // The loss is reported for the first damaged file. If no file is damaged, it is reported
-        // for the last file.
+        // The loss is reported for the first damaged file, or else for the last file.
         let mut missing = all.saturating_sub(taken);
         let last = tallies.len();
         let damaged = tallies.iter().any(|(_, tally)| tally.first.is_some());
@@ -131,20 +124,16 @@ impl Files<'_, '_, '_> {
         Ok(all)
     }
 
-    /// Whether the vector with the highest number of each id counts as live, because the dead
-    /// vectors are unknown.
+    /// If the dead vectors are unknown, the highest number of each id counts as live.
     fn newest_first(&self) -> bool {
         self.manifest.placement.is_some() && self.placement.is_none()
     }
 
-    /// Whether a vector is known to be dead.
     fn is_dead(&self, id: u64, node: u32) -> bool {
         let placement = self.placement.as_ref();
         placement.is_some_and(|placement| placement.is_dead(id, node))
     }
 
-    /// Reads the vectors of a file written after the build, by its kind and its number. Returns the
-    /// number of vectors that were taken.
     fn later(
         &mut self,
         entry: &FileEntry,
@@ -155,7 +144,7 @@ impl Files<'_, '_, '_> {
             return Ok(0);
         };
         let file = stored::name_of(self.volume, &entry.name);
-        // The cast is exact, since `stored::manifest` refuses a manifest with more nodes.
+        // `stored::manifest` refuses a manifest with more nodes.
         let nodes = self.manifest.nodes() as u32;
         let mut shapes: Vec<ClusterShape> = ID_BYTES
             .iter()
@@ -195,11 +184,8 @@ impl Files<'_, '_, '_> {
         Ok(0)
     }
 
-    /// Reads the posting lists of a segment. The table has their places and clusters. Without the
-    /// table, the numbers of clusters are tried, since the checksum of a posting list also covers
-    /// the number of its cluster. After enough tries, any bytes would match by chance, so the
-    /// number of tries is limited. The vectors in these lists are also in the files of the build,
-    /// except for new vectors.
+    /// Without the table, cluster numbers are tried until the checksum matches. The number of tries
+    /// is limited, since any bytes would match by chance.
     fn later_extents(
         &mut self,
         entry: &FileEntry,
@@ -229,7 +215,7 @@ impl Files<'_, '_, '_> {
             }
             None => {
                 tally.add("the table of its posting lists is damaged");
-                // An upper bound of the cluster numbers in the segment. These numbers ascend.
+                // An upper bound of the cluster numbers in the segment, which ascend.
                 let clusters = self
                     .manifest
                     .clusters()
@@ -257,9 +243,8 @@ impl Files<'_, '_, '_> {
         Ok(taken)
     }
 
-    /// Reads the vectors of a file without posting lists that was written after the build. Their
-    /// numbers are higher than the numbers of the build's vectors. The table has the first number
-    /// of the file. Without the table, numbers are tried until the checksum of a vector matches.
+    /// Reads a file of single vectors. The table has the number of the first vector. Without the
+    /// table, numbers are tried until the checksum of a vector matches.
     fn later_members(
         &mut self,
         entry: &FileEntry,
@@ -299,8 +284,8 @@ impl Files<'_, '_, '_> {
                         continue;
                     }
                     let is = |&node: &u32| members.read(node, &one, || offset, true, &file).is_ok();
-                    // A wrong number may match the checksum of a damaged record by chance. So the
-                    // next number must also match the next record.
+                    // A damaged record may match by chance, so the next number must match the next
+                    // record.
                     let Some(node) = (built..nodes).find(is) else {
                         continue;
                     };
@@ -337,8 +322,7 @@ impl Files<'_, '_, '_> {
         self.members_alone(entry, Members::starting_at(shape, first), first..end, tally)
     }
 
-    /// Reads a file whose header is damaged, so that the width of ids is unknown. Returns the
-    /// number of vectors that were taken.
+    /// The damaged header has the width of ids. Returns the number of vectors that were taken.
     fn without_header(&mut self, entry: &FileEntry, kind: ExtentKind) -> Result<u64, Error> {
         let Some(facts) = self.manifest.clusters() else {
             return Ok(0);
@@ -352,8 +336,7 @@ impl Files<'_, '_, '_> {
                 clusters: facts.clusters as u32,
                 vectors: self.manifest.vectors as u32,
             };
-            // Checksums match with only one width of ids. With the other widths, no vector is
-            // taken.
+            // With a wrong width of ids, no checksum matches.
             let mut wrong = Tally::default();
             let taken = self.of_shape(entry, kind, shape, &mut wrong)?;
             if taken > 0 {
@@ -363,8 +346,6 @@ impl Files<'_, '_, '_> {
         Ok(0)
     }
 
-    /// Passes on all readable vectors of a file with the shape `shape`. Returns the number of
-    /// vectors that were taken.
     fn of_shape(
         &mut self,
         entry: &FileEntry,
@@ -396,8 +377,7 @@ impl Files<'_, '_, '_> {
         Ok(taken)
     }
 
-    /// Passes on the vectors of a replicated posting list. They include copies of vectors whose own
-    /// cluster is another cluster.
+    /// A posting list also has vectors for which another cluster is nearest.
     fn entries(
         &mut self,
         entry: &FileEntry,
@@ -435,7 +415,6 @@ impl Files<'_, '_, '_> {
         Ok(taken)
     }
 
-    /// Passes on the vectors of a group. Each vector has a checksum.
     fn group(
         &mut self,
         entry: &FileEntry,
@@ -460,8 +439,6 @@ impl Files<'_, '_, '_> {
         self.members(entry, members, (place.first, offset), stored, tally)
     }
 
-    /// Passes on consecutive vectors. The arguments have the number and the offset of the first
-    /// vector.
     fn members(
         &mut self,
         entry: &FileEntry,
@@ -496,8 +473,6 @@ impl Files<'_, '_, '_> {
         Ok(taken)
     }
 
-    /// Passes on all readable vectors of a file without posting lists. The vectors have the numbers
-    /// `numbers`.
     fn members_alone(
         &mut self,
         entry: &FileEntry,
@@ -511,8 +486,7 @@ impl Files<'_, '_, '_> {
         let whole = there.saturating_sub(BLOCK as u64) / members.bytes() as u64;
         let whole = u32::try_from(whole).unwrap_or(u32::MAX);
         let vectors = numbers.end.min(numbers.start.saturating_add(whole));
-        // If it is unknown which vector of an id is live, the vectors with the highest numbers are
-        // read first.
+        // If it is unknown which vector of an id is live, the highest numbers are read first.
         let mut starts: Vec<u32> = (numbers.start..vectors).step_by(PIECE as usize).collect();
         if self.newest_first() {
             starts.reverse();
@@ -525,7 +499,7 @@ impl Files<'_, '_, '_> {
             bytes.resize(count as usize * members.bytes(), 0);
             let offset = members.offset(first);
             if !files::read(self.volume, &entry.name, offset, &mut bytes)? {
-                // The vectors are read one by one, since some of them may be readable.
+                // Some of the vectors may be readable one by one.
                 for node in first..first + count {
                     let one = &mut bytes[..members.bytes()];
                     let offset = members.offset(node);
@@ -544,8 +518,6 @@ impl Files<'_, '_, '_> {
         Ok(taken)
     }
 
-    /// Returns the places of posting lists: from the table if it is readable, and otherwise from
-    /// the posting lists.
     fn places(
         &self,
         entry: &FileEntry,
@@ -589,9 +561,8 @@ impl Files<'_, '_, '_> {
             .collect())
     }
 
-    /// Finds posting lists by their checksums. A checksum also covers the number of the cluster.
-    /// After a damaged posting list, the numbers of vectors that are stored once are unknown. The
-    /// repair finds these numbers by the checksums of the vectors.
+    /// Finds posting lists by their checksums. After a damaged list, the checksums of vectors show
+    /// their numbers.
     fn found_places(
         &self,
         entry: &FileEntry,
@@ -643,7 +614,7 @@ impl Files<'_, '_, '_> {
             let records = u32::from_le_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]);
             if of != cluster && kind == ExtentKind::Grouped && records > 0 {
                 // The number of vectors in the skipped clusters is unknown. The first number of
-                // this group is the number that matches the checksum of its first vector.
+                // this group must match the checksum of its first vector.
                 let stored = &bytes[bytes.len() - records as usize * members.bytes()..];
                 let one = &stored[..members.bytes()];
                 let number = (first..shape.vectors)

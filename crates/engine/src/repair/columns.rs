@@ -1,10 +1,7 @@
-//! Reads the attributes of vectors as far as possible: the newest row of each id, from the logs or
-//! from the segments.
+//! Reads the newest row of each id, from the logs or from the segments.
 //!
-//! The repair can make index parts from the rows, except for columns in which no row has a value:
-//! only the directory of an index part has these columns. If the header of a file of rows is
-//! damaged, the index part also gives the number of rows, from which the places of the file's parts
-//! follow.
+//! Index parts can be made from rows, except for columns without a value. If the header of a file
+//! of rows is damaged, the number of rows is from the index part.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -24,10 +21,8 @@ use crate::progress::Progress;
 use crate::stores::columns::{PartReader, decoded};
 use crate::{Error, stored};
 
-/// The number of entries in a block.
 const ENTRIES: u64 = (PAYLOAD / ENTRY) as u64;
 
-/// The place of the newest row of an id.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     segment: usize,
@@ -35,13 +30,11 @@ struct Place {
     length: u32,
 }
 
-/// A file of rows.
 #[derive(Debug)]
 struct Segment {
     name: String,
 }
 
-/// The rows that were found.
 pub(super) struct Salvaged<'a> {
     volume: &'a dyn Volume,
     segments: Vec<Segment>,
@@ -49,9 +42,7 @@ pub(super) struct Salvaged<'a> {
     /// The last row of each id in the logs.
     logged: HashMap<u64, Vec<u8>>,
     schema: Schema,
-    /// The ids of the rows of the build, in the order of the rows.
     ids: Vec<u64>,
-    /// Damaged files.
     pub(super) lost: Vec<Lost>,
 }
 
@@ -62,10 +53,7 @@ impl fmt::Debug for Salvaged<'_> {
 }
 
 impl<'a> Salvaged<'a> {
-    /// Reads the rows of an index; `None` if it has no columns. `logged` are the rows in its logs.
-    ///
-    /// # Errors
-    /// A read fails for a reason other than damage, or the call is interrupted.
+    /// `None` if the index has no columns. `logged` are the rows in its logs.
     pub(super) fn read(
         volume: &'a dyn Volume,
         manifest: &Manifest,
@@ -85,7 +73,7 @@ impl<'a> Salvaged<'a> {
             ids: Vec::new(),
             lost: Vec::new(),
         };
-        // The oldest segments are read first. Rows of later segments take precedence.
+        // Rows of later segments take precedence.
         for number in numbers {
             let rows = stored::entry(volume, manifest, FileKind::Rows, Some(number))?;
             let part = stored::entry(volume, manifest, FileKind::Columns, Some(number))?;
@@ -94,7 +82,6 @@ impl<'a> Salvaged<'a> {
         Ok(Some(found))
     }
 
-    /// Sets the ids of the vectors, in the order in which the build has its rows.
     pub(super) fn of_ids(&mut self, ids: &[u64]) {
         self.ids = ids.to_vec();
     }
@@ -114,7 +101,7 @@ impl<'a> Salvaged<'a> {
         };
         for column in part.iter().flat_map(PartReader::columns) {
             if let Some(kind) = ColumnType::from_code(column.kind) {
-                // If another segment has another type for the column, the rows of that segment
+                // If two segments have different types for a column, the rows of the later segment
                 // decide.
                 let _ = self.schema.declare(&column.name, kind);
             }
@@ -141,7 +128,6 @@ impl<'a> Salvaged<'a> {
             Header::Right(_) if files::read(volume, &entry.name, 0, &mut first)? => {
                 RowsFile::open(&first, &file).ok().map(|(shape, _)| shape)
             }
-            // The sizes of the file's parts follow from the number of rows.
             _ => part.and_then(|part| shape_of(entry, part.nodes().len())),
         };
         let Some(shape) = shape else {
@@ -204,7 +190,7 @@ impl<'a> Salvaged<'a> {
         Ok(())
     }
 
-    /// Finds the whole blocks among some blocks of a file, whose first block has the number 1.
+    /// The first block of the file has the number 1.
     fn whole_blocks(
         &self,
         entry: &FileEntry,
@@ -239,14 +225,12 @@ impl<'a> Salvaged<'a> {
     }
 }
 
-/// Reads a block; `false` if it is lost or damaged.
 fn block_at(volume: &dyn Volume, name: &str, number: u64, out: &mut [u8]) -> Result<bool, Error> {
     let read = files::read(volume, name, number * BLOCK as u64, out)?;
     Ok(read && block::check(out, number, name).is_ok())
 }
 
-/// The shape of a file of `rows` rows, if the length of the file in the manifest determines its
-/// parts.
+/// The shape follows if the length of the file in the manifest determines its parts.
 fn shape_of(entry: &FileEntry, rows: u64) -> Option<RowsFile> {
     let none = RowsFile::new(rows, 0).ok()?;
     let blocks = (entry.length / BLOCK as u64).checked_sub(1)?;
@@ -268,7 +252,7 @@ impl CarriedRows for Salvaged<'_> {
             (None, Some(&place)) => self.stored(place)?.into(),
             (None, None) => Cow::default(),
         };
-        // If a row is whole but cannot be decoded, it is useless.
+        // A row that cannot be decoded is useless.
         match decoded(&found) {
             Ok(_) => Ok(found),
             Err(_) => Ok(Cow::default()),

@@ -1,7 +1,7 @@
 //! Reads files that may be damaged, missing or cut short, or may be files of another index.
 //!
 //! A repair skips only damage. If this user may not read a file, or if a later version wrote it,
-//! the file is not damaged. Its vectors exist, so the repair fails and does not lose them.
+//! its vectors exist. So the repair fails and does not lose them.
 
 use stratann_layout::header::stored_checksum;
 use stratann_layout::{BLOCK, FileEntry, FileHeader, FileKind, LayoutError, block};
@@ -12,9 +12,8 @@ use crate::{Error, stored};
 /// The errors of the operating system that mean lost bytes: EIO, ENODATA, EBADMSG, EUCLEAN.
 const LOST: [i32; 4] = [5, 61, 74, 117];
 
-/// The state of a file's header.
 pub(super) enum Header {
-    /// The header is readable, and the file is the file that the manifest names.
+    /// The file is the file that the manifest names.
     Right(FileHeader),
     /// The header is damaged, for this reason. The bytes after it may still be readable.
     Damaged(String),
@@ -22,7 +21,6 @@ pub(super) enum Header {
     None(String),
 }
 
-/// Reads the header of a file of the index.
 pub(super) fn header(
     volume: &dyn Volume,
     entry: &FileEntry,
@@ -61,7 +59,7 @@ pub(super) fn header(
     }
 }
 
-/// Reads bytes into `out`. Returns `false` if these bytes are lost or never existed.
+/// `false` if the bytes are lost or never existed.
 pub(super) fn read(
     volume: &dyn Volume,
     name: &str,
@@ -75,7 +73,6 @@ pub(super) fn read(
     }
 }
 
-/// Whether a read error means that the bytes are lost.
 fn is_lost(error: &TierError) -> bool {
     match error {
         TierError::Missing { .. } | TierError::Short { .. } | TierError::OutOfRange { .. } => true,
@@ -87,7 +84,7 @@ fn is_lost(error: &TierError) -> bool {
     }
 }
 
-/// Whether an error means damage. If not, a read failed for another reason.
+/// Otherwise a read failed for another reason.
 pub(super) fn is_damage(error: &Error) -> bool {
     match error {
         Error::Layout(_) => !is_newer(error),
@@ -97,7 +94,6 @@ pub(super) fn is_damage(error: &Error) -> bool {
     }
 }
 
-/// Whether an error means that a later version wrote the bytes.
 pub(super) fn is_newer(error: &Error) -> bool {
     matches!(
         error,
@@ -110,7 +106,6 @@ pub(super) fn is_newer(error: &Error) -> bool {
     )
 }
 
-/// The text of an error about a file, without the name of the file and the remedy.
 pub(super) fn said(
     volume: &dyn Volume,
     entry: &FileEntry,
@@ -130,16 +125,15 @@ pub(super) fn first_part(text: &str) -> &str {
     &text[..end.unwrap_or(text.len())]
 }
 
-/// The payload of a byte string. Some of its blocks may be damaged.
+/// The payload of a byte string. Some blocks may be damaged.
 pub(super) struct Payload {
     pub(super) bytes: Vec<u8>,
-    /// For each block of the payload, whether it is readable.
     pub(super) whole: Vec<bool>,
 }
 
 impl Payload {
-    /// Reads a file, and checks its blocks one by one. If the file is damaged or missing, parts of
-    /// the payload are missing, and the returned text is the reason.
+    /// Checks the blocks one by one. If parts of the payload are missing, the returned text is the
+    /// reason.
     pub(super) fn read(
         volume: &dyn Volume,
         entry: &FileEntry,
@@ -155,8 +149,7 @@ impl Payload {
             Header::None(what) => return Ok((payload, Some(what))),
         };
         let file = stored::name_of(volume, &entry.name);
-        // The number of blocks follows from the length of the file, since the length in the
-        // manifest might be far too large.
+        // The length in the manifest might be far too large.
         let blocks = volume.len(&entry.name)?.min(entry.length) / BLOCK as u64;
         let mut buffer = vec![0; BLOCK];
         for number in 1..blocks {
@@ -176,12 +169,11 @@ impl Payload {
         Ok((payload, wrong))
     }
 
-    /// The number of bytes of the payload, including damaged bytes.
     pub(super) fn len(&self) -> u64 {
         self.bytes.len() as u64
     }
 
-    /// Returns bytes of the payload, if they exist and none of them is damaged.
+    /// `None` if some of the bytes are missing or damaged.
     pub(super) fn get(&self, at: u64, length: u64) -> Option<&[u8]> {
         let end = usize::try_from(at.checked_add(length)?).ok()?;
         let at = usize::try_from(at).ok()?;
@@ -191,7 +183,6 @@ impl Payload {
         whole.then_some(bytes)
     }
 
-    /// Returns the number at an offset, if its bytes exist and none of them is damaged.
     pub(super) fn u32(&self, at: u64) -> Option<u32> {
         let bytes = self.get(at, 4)?.try_into().ok()?;
         Some(u32::from_le_bytes(bytes))

@@ -1,6 +1,5 @@
 //! Reads the vectors of an inline index that took direct inserts. The place of each page follows
-//! from the numbers of its nodes. If the last checkpoint was to write a page in place, the journal
-//! of this checkpoint has the page too.
+//! from its nodes. The journal has the pages that the last checkpoint was to write in place.
 //!
 //! ```text
 //!   journal is whole      its pages, and the others of the file, up to the last node's page
@@ -10,8 +9,7 @@
 //!   placement is lost     all records; of an id the highest node's record
 //! ```
 //!
-//! The node of a record follows from its place. The id and the vector of a node never change, so
-//! the repair may also take them from an older version of a page.
+//! The id and the vector of a node never change, so older versions of a page serve as well.
 
 use std::borrow::Cow;
 
@@ -25,16 +23,13 @@ use super::placed::Newest;
 use crate::stores::records::FixedFormat;
 use crate::{Error, Layout, stored};
 
-/// A record: its node, its id and its vector.
 type Record<'p> = (u32, u64, Cow<'p, [u8]>);
 
-/// The readable pages of the file and of the journal.
 struct Even<'m> {
     format: Box<dyn FixedFormat>,
     nodes: u64,
-    /// The pages with nodes.
     pages: Pages,
-    /// The file, with its name in errors. It is `None` if the whole file is lost.
+    /// `None` if the whole file is lost.
     file: Option<(&'m FileEntry, String)>,
     journal: JournalFile,
     /// The readable pages of the journal, ascending.
@@ -46,7 +41,6 @@ impl Even<'_> {
         u32::try_from(page).is_ok_and(|page| self.laid.binary_search(&page).is_ok())
     }
 
-    /// The readable records of existing nodes on a page.
     fn records<'p>(
         &'p self,
         page: u64,
@@ -66,8 +60,7 @@ impl Even<'_> {
 }
 
 impl<'m> Files<'m, '_, '_> {
-    /// Passes on the readable vectors of an inline index that took direct inserts. Returns an upper
-    /// bound of the number of vectors that should exist.
+    /// Returns an upper bound of the number of vectors that should exist.
     pub(super) fn journaled(
         &mut self,
         layout: Layout,
@@ -90,8 +83,7 @@ impl<'m> Files<'m, '_, '_> {
             }
             Ok(())
         })?;
-        // Some of the missing nodes may be dead. So no more losses are reported than live vectors
-        // are missing.
+        // Some missing nodes may be dead. The losses are at most the missing live vectors.
         let most = match &placement {
             Ok(_) => facts.live.saturating_sub(live),
             Err(_) => facts.live,
@@ -120,7 +112,6 @@ impl<'m> Files<'m, '_, '_> {
         })
     }
 
-    /// Opens the file and the journal, and finds their pages. Reports the faults of both files.
     fn even(
         &mut self,
         layout: Layout,
@@ -160,7 +151,6 @@ impl<'m> Files<'m, '_, '_> {
         Ok(even)
     }
 
-    /// Finds the highest node of each id.
     fn newest_of(&mut self, even: &Even<'m>) -> Result<Newest, Error> {
         let mut newest = Newest::new();
         self.each_node(even, |_, _, (node, id, _)| {
@@ -171,7 +161,7 @@ impl<'m> Files<'m, '_, '_> {
         Ok(newest)
     }
 
-    /// Reads the current pages, and passes all their records to `each`. Returns the losses.
+    /// Passes the records of all current pages to `each`. Returns the losses.
     fn each_node(
         &mut self,
         even: &Even<'m>,

@@ -1,18 +1,15 @@
-//! The leading parts of vectors whose trailing parts are in segments. They are read from the
-//! undamaged pages of the file that has the leading parts beside the lists.
+//! The leading parts of vectors, from the undamaged pages of the file of lists.
 //!
 //! - **Pages of the build** have the number of their first node, so the directory is not needed.
 //! - **Rewritten pages** have the number of each of their nodes. The table of direct inserts has
 //!   the current page of a node. If the table is lost, all pages with this node and the same
 //!   external id are read, and their leading parts must be equal.
 //!
-//! The leading parts of a node on two pages may differ. After a crash, the log is replayed, and a
-//! node number that no checkpoint had may get another vector than before the crash. A page that was
-//! written before the crash may still have the old vector. A vector of the build is the same on
-//! every page.
+//! After a crash, the log is replayed, and a node number that no checkpoint had may get another
+//! vector. So the leading parts of such a node on two pages may differ. A vector of the build is
+//! the same on every page.
 //!
-//! Only the node numbers of all pages are in memory. A page is read again when one of its vectors
-//! is composed of both parts. Vectors are composed in the order of nodes.
+//! Only the node numbers of all pages are in memory. Vectors are composed in the order of nodes.
 
 use std::ops::Range;
 
@@ -25,46 +22,39 @@ use crate::bits::Bits;
 use crate::stores::records::PageFormat;
 use crate::{Error, stored};
 
-/// The leading parts of vectors.
 #[derive(Default)]
 pub(super) struct LeadingParts<'m> {
     file: Option<PartFile<'m>>,
-    /// The first node of each undamaged page of the build, with the page, ordered by node.
+    /// The first node of each undamaged page of the build, and the page.
     pages: Vec<(u32, u64)>,
-    /// If the table is lost, the nodes on rewritten pages, with these pages, ordered by node.
+    /// Without the table, the nodes on rewritten pages, and these pages.
     moved: Vec<(u32, u64)>,
     /// Nodes with this number or a higher one were inserted after the build.
     built: u32,
-    /// The page that was read last. The next fields are the bytes of this page, and its nodes with
-    /// their ids and the ranges of their parts in these bytes.
+    /// The page that was read last.
     here: Option<u64>,
     page: Vec<u8>,
+    /// The nodes of this page, with their ids and the positions of their parts.
     parts: Vec<(u32, u64, Range<usize>)>,
     bytes: Vec<u8>,
-    /// The leading part that was found last.
     found: Vec<u8>,
-    /// The reason why some leading parts cannot be read.
     pub(super) wrong: Option<String>,
 }
 
-/// The file that has the leading parts.
 struct PartFile<'m> {
     entry: &'m FileEntry,
-    /// The name of the file in errors.
     name: String,
     format: Box<dyn PageFormat>,
     all: Pages,
 }
 
 impl LeadingParts<'_> {
-    /// The reason why a leading part cannot be read.
     pub(super) fn why(&self) -> String {
         let wrong = self.wrong.clone();
         wrong.unwrap_or_else(|| "it lacks some leading parts".into())
     }
 
-    /// Returns the leading part of the vector of a node with an external id, or `None` if it is
-    /// lost. `by_table` is the page of the node in the table.
+    /// `None` if the leading part is lost. `by_table` is the page of the node in the table.
     pub(super) fn of(
         &mut self,
         volume: &dyn Volume,
@@ -105,7 +95,6 @@ impl LeadingParts<'_> {
         Ok(is_found.then_some(&self.found))
     }
 
-    /// Reads the leading parts on the page `here`.
     fn read(&mut self, volume: &dyn Volume) -> Result<(), Error> {
         self.parts.clear();
         self.bytes.clear();
@@ -117,7 +106,7 @@ impl LeadingParts<'_> {
         if !files::read(volume, &file.entry.name, offset, &mut self.page)? {
             return Ok(());
         }
-        // The page was readable when the pages were counted, so an error is not expected here.
+        // The page was readable when the pages were counted.
         let Ok(read) = file.format.read(page, &self.page, None, &file.name) else {
             return Ok(());
         };
@@ -133,7 +122,6 @@ impl LeadingParts<'_> {
     }
 }
 
-/// Finds the pages that have nodes according to a table, among the first `pages` pages.
 fn pages_in_use(table: &PlacementFile, pages: u64) -> Bits {
     let mut in_use = Bits::new(pages);
     for &page in &table.page_of {
@@ -145,9 +133,8 @@ fn pages_in_use(table: &PlacementFile, pages: u64) -> Bits {
 }
 
 impl<'m> Files<'m, '_, '_> {
-    /// Opens the leading parts of vectors, which are beside the lists in a file of this kind. Lost
-    /// leading parts are reported together with the vectors that need them. After direct inserts,
-    /// `table` has the pages of nodes, if it is known.
+    /// Lost leading parts are reported with the vectors that need them. After direct inserts,
+    /// `table` has the pages of nodes.
     pub(super) fn leading_parts(
         &mut self,
         kind: FileKind,

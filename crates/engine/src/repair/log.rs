@@ -1,9 +1,8 @@
-//! Reads the logs. The logs replace or delete vectors of the checkpoint, and add vectors.
+//! Reads the logs, whose records replace, delete or add vectors.
 //!
-//! The logs are read twice, so that no vector stays in memory. The first pass finds the last record
-//! of each id, and the second pass reads the vectors of these records. The rows of attributes stay
-//! in memory. In a damaged log, every readable record counts, before and after the damage, since
-//! each record has a sequence number. A lost record may have been a delete.
+//! The first pass finds the last record of each id, and the second pass reads its vector. So no
+//! vector stays in memory. In a damaged log, every readable record counts, since each has a
+//! sequence number.
 
 use std::collections::HashMap;
 
@@ -15,34 +14,26 @@ use crate::Error;
 use crate::durable::{self, LogPosition, LostRecords};
 use crate::progress::Progress;
 
-/// The last record of an id.
 struct Last {
-    /// Whether the checkpoint has the id. This is true if the first record of the id replaces or
-    /// deletes a vector.
+    /// If the first record of an id replaces or deletes a vector, the checkpoint has the id.
     stored: bool,
-    /// The sequence number of the record with the vector of the id, or `None` if the id was
-    /// deleted.
+    /// `None` if the vector was deleted.
     vector: Option<u64>,
 }
 
-/// The content of an index's logs.
 pub(super) struct Changes {
     ids: HashMap<u64, Last>,
-    /// The last row of each id in the logs. The row is empty if the id has no attributes.
+    /// The last row of each id in the logs. Empty if the id has no attributes.
     pub(super) rows: HashMap<u64, Vec<u8>>,
-    /// The number after the largest id in the logs. It is 0 if the logs have no id.
+    /// The number after the largest id in the logs, or 0.
     pub(super) next_id: u64,
-    /// The losses in the logs, if they are damaged.
     pub(super) lost: Vec<Lost>,
 }
 
-/// Receives a record and its sequence number.
 type Apply<'a> = dyn FnMut(u64, LogRecord<'_>) -> Result<(), Error> + 'a;
 
-/// Receives an id and its vector.
 type EachVector<'a> = dyn FnMut(u64, &[u8]) -> Result<(), Error> + 'a;
 
-/// Passes all readable records of the logs to `apply`. Returns the losses.
 fn salvage(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -74,7 +65,6 @@ fn salvage(
 }
 
 impl Changes {
-    /// Reads the logs of an index. The first of them is the log that the manifest names.
     pub(super) fn read(
         volume: &dyn Volume,
         manifest: &Manifest,
@@ -89,7 +79,7 @@ impl Changes {
                 _ => _ = rows.insert(id, record.row().unwrap_or_default().to_vec()),
             }
             if let LogRecord::Row { .. } = record {
-                // A record with a row of attributes does not change the vector.
+                // A row of attributes does not change the vector.
                 return Ok(());
             }
             let last = ids.entry(id).or_insert(Last {
@@ -120,20 +110,17 @@ impl Changes {
         })
     }
 
-    /// Whether the logs replace or delete the vector with this id in the checkpoint.
     pub(super) fn overrules(&self, id: u64) -> bool {
         self.ids.contains_key(&id)
     }
 
-    /// The number of ids of the checkpoint that the logs replace or delete. Only ids for which
-    /// `which` returns true count.
+    /// Only ids for which `which` returns true count.
     pub(super) fn superseded(&self, which: impl Fn(u64) -> bool) -> u64 {
         let ids = self.ids.iter();
         let stored = ids.filter(|(id, last)| last.stored && which(**id));
         stored.count() as u64
     }
 
-    /// Calls `each` with the live vectors in the logs.
     pub(super) fn each_vector(
         &self,
         volume: &dyn Volume,

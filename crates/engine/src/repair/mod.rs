@@ -14,14 +14,12 @@
 //!   files.rs     reads files that may be damaged, missing, cut short, or another index's
 //! ```
 //!
-//! A repair cannot recompute the vectors, their ids, their attributes and the MANIFEST. So it reads
-//! them from the files of the index. It recomputes the graph, the codes, the codebook, the
-//! directories and the navigation graph. It skips and counts pages with wrong checksums. It takes a
-//! vector unchanged or not at all.
+//! A repair reads the vectors, their ids, their attributes and the MANIFEST from the index, and
+//! recomputes the rest. It skips and counts pages with wrong checksums, and takes a vector
+//! unchanged or not at all.
 //!
-//! The new checkpoint is committed as in every build. Until the commit, the old index is unchanged.
-//! So no data is lost if a repair fails, is interrupted or crashes. After the commit, the old files
-//! are removed.
+//! The old index is unchanged until the commit, as in every build, so a failed or crashed repair
+//! loses no data.
 
 mod apart;
 mod clusters;
@@ -86,17 +84,15 @@ impl Default for RepairOptions {
 /// The report of a repair.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct RepairReport {
-    /// Whether the index was rebuilt. If it is `false`, the index has no damage and was not
-    /// changed.
+    /// Whether the index was rebuilt. If not, it has no damage and was not changed.
     pub repaired: bool,
     /// The number of vectors in the checkpoint after the repair.
     pub vectors: u64,
     /// The number of these vectors that were only in the log.
     pub from_log: u64,
-    /// The number of vectors of the previous checkpoint that could not be read, and that the log
-    /// neither replaces nor deletes. The number is exact, with two exceptions. If the table of
-    /// nodes and pages after direct inserts is damaged, the number is an upper bound. If it is
-    /// unknown which vectors of a segment are garbage, the number is a lower bound.
+    /// The number of unreadable vectors of the previous checkpoint that the log neither replaces
+    /// nor deletes. If the table of nodes and pages is damaged, it is an upper bound. If the
+    /// garbage of a segment is unknown, it is a lower bound.
     pub vectors_lost: u64,
     /// The damaged files, with the losses of each.
     pub lost: Vec<Lost>,
@@ -115,13 +111,12 @@ pub struct Lost {
     pub file: String,
     /// The fault.
     pub what: String,
-    /// The most vectors that may be lost with the file. If a log is missing, the number is unknown.
-    /// If the number is 0, the content of the file was recomputed.
+    /// The most vectors that may be lost with the file. With 0, its content was recomputed. For a
+    /// missing log, the number is unknown.
     pub vectors: u64,
 }
 
-/// If any part of the index in a directory is damaged, rebuilds the index from the vectors that can
-/// be read.
+/// Rebuilds a damaged index from the vectors that can be read.
 ///
 /// # Errors
 /// - There is no index, or its manifest cannot be read.
@@ -139,7 +134,6 @@ pub fn repair(
     repair_in(&volume, &stored::home(path.as_ref())?, options, progress)
 }
 
-/// Repairs the index in a volume. Temporary files are in the directory `path`.
 pub(crate) fn repair_in(
     volume: &Arc<dyn Volume>,
     path: &Path,
@@ -147,8 +141,7 @@ pub(crate) fn repair_in(
     progress: &dyn Progress,
 ) -> Result<RepairReport, Error> {
     bounds::threads(options.threads)?;
-    // The manifest is read before the lock is taken, since the lock would leave a file in a
-    // directory that has no index.
+    // The lock would leave a file in a directory that has no index.
     readable_manifest(&**volume, path)?;
     let _lock = volume.lock()?;
     let manifest = readable_manifest(&**volume, path)?;
@@ -186,7 +179,6 @@ pub(crate) fn repair_in(
     Ok(report)
 }
 
-/// Reads the manifest of an index that may be changed.
 fn readable_manifest(volume: &dyn Volume, path: &Path) -> Result<Manifest, Error> {
     let manifest = match stored::manifest(volume) {
         Ok(manifest) => manifest,
@@ -207,13 +199,11 @@ fn readable_manifest(volume: &dyn Volume, path: &Path) -> Result<Manifest, Error
     Ok(manifest)
 }
 
-/// The number of live vectors of a checkpoint.
 fn live_of(manifest: &Manifest) -> u64 {
     let built = manifest.built_vectors();
     manifest.placement.map_or(built, |facts| facts.live)
 }
 
-/// A repair of an index whose lock is held.
 struct Work<'a> {
     volume: &'a Arc<dyn Volume>,
     path: &'a Path,
@@ -222,13 +212,11 @@ struct Work<'a> {
     progress: &'a dyn Progress,
 }
 
-/// The data that a repair has read from an index.
 struct Found {
     rows: Rows,
     changes: Changes,
     from_log: u64,
     vectors_lost: u64,
-    /// The most vectors that may be lost with damaged logs.
     log_lost: u64,
     lost: Vec<Lost>,
 }
@@ -258,12 +246,11 @@ impl Work<'_> {
                 reason: format!("no vector can be read any more ({file}: {what})"),
             });
         }
-        // All other damaged files are recomputed. The names are in a set, since a MANIFEST may name
-        // many files.
+        // All other damaged files are recomputed. A MANIFEST may name many files, so their names
+        // are in a set.
         let mut known: HashSet<String> = lost.iter().map(|lost| lost.file.clone()).collect();
         for problem in verified.problems {
-            // Problems of ids and of log records name no single file. They concern vectors, which
-            // are reported elsewhere.
+            // Problems of ids and of log records name no single file, and are reported as vectors.
             let of_a_file = problem.file != volume.name();
             if of_a_file && known.insert(problem.file.clone()) {
                 let what = problem.what.strip_prefix(&format!("{}: ", problem.file));
@@ -301,8 +288,7 @@ impl Work<'_> {
             known: None,
             kept: &[],
             rows: attributes.as_ref().map(|rows| rows as &dyn CarriedRows),
-            // If a user gave the codebook and it is readable, the new index keeps it as a given
-            // codebook.
+            // If a user gave the codebook and it is readable, the new index keeps it.
             given_codebook: kept && manifest.writer_features & GIVEN_CODEBOOK != 0,
             placeholder: false,
         };
@@ -332,8 +318,7 @@ impl Work<'_> {
         };
         let (report, committed) = rebuilt?;
         if let Err(error) = committed.durable(volume) {
-            // The new checkpoint is valid, although the commit may not be durable. The next
-            // checkpoint removes the old files.
+            // The new checkpoint is valid, although its commit may not be durable.
             tracing::warn!("{error}");
         }
         Ok(RepairReport {
@@ -346,7 +331,6 @@ impl Work<'_> {
         })
     }
 
-    /// Collects all live vectors that can be read, in a file in `folder`.
     fn salvage(&self, folder: &Path) -> Result<Found, Error> {
         let (volume, manifest, progress) = (&**self.volume, self.manifest, self.progress);
         let changes = Changes::read(volume, manifest, progress)?;
@@ -415,8 +399,7 @@ impl Work<'_> {
         })
     }
 
-    /// Reads the codebook. Returns `None` if it is damaged, or is not the codebook that the
-    /// manifest names.
+    /// The codebook that the manifest names; `None` if it is damaged.
     fn codebook(&self) -> Option<Codebook> {
         let (volume, manifest) = (&**self.volume, self.manifest);
         let entry = stored::entry(volume, manifest, FileKind::Codebook, None).ok()?;
@@ -427,7 +410,6 @@ impl Work<'_> {
         (named && codebook.is_what_it_says()).then_some(codebook)
     }
 
-    /// Returns a log number above the numbers of all existing logs.
     fn next_log(&self) -> Result<LogFrom, Error> {
         let names = self.volume.list()?;
         let last = names.iter().filter_map(|name| log_number(name)).max();

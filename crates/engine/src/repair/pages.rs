@@ -1,10 +1,8 @@
 //! Reads the readable vectors of a checkpoint, page by page.
 //!
-//! The size of pages follows from the manifest, or from the header of their file if records differ
-//! in length. If this header is damaged, the repair tries all sizes: the checksums of pages match
-//! under only one size. The checksum of a page also proves that the page is at the right place, and
-//! a slotted page has the number of its first node. So vectors are found without any table, and
-//! each page is checked without the other pages.
+//! If the header of a file with records of different lengths is damaged, all page sizes are tried,
+//! since checksums match under only one. The checksum of a page also proves its position, and a
+//! slotted page has the number of its first node. So vectors are found without any table.
 
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::slotted::MAX_BLOCKS;
@@ -25,20 +23,16 @@ use crate::stores::composition::{Made, Records, Rewritten};
 use crate::stores::records::PageFormat;
 use crate::{Error, stored};
 
-/// At most this many pages that are missing at the end of a file are reported one by one.
+/// The most missing pages at the end of a file that are reported one by one.
 const MOST_MISSING: u64 = 1 << 20;
 
-/// The approximate bytes of one read.
 const PIECE: usize = 1 << 20;
-/// The number of pages with which each possible page size is tried.
 const SAMPLE: u64 = 64;
 
-/// A function that gets the id and the vector of a node. If it refuses the vector, it returns the
-/// fault.
+/// Takes the id and the vector of a node, or returns the fault of the vector.
 pub(super) type Take<'a> = dyn FnMut(u64, &[u8]) -> Result<Option<Fault>, Error> + 'a;
 
-/// Passes all readable vectors of a checkpoint to `take`, in the order of their nodes or pages, and
-/// records the losses. Returns an upper bound of the number of vectors that should exist.
+/// Passes all readable vectors to `take`. Returns an upper bound of the vectors that should exist.
 pub(super) fn salvage(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -69,8 +63,7 @@ pub(super) fn salvage(
                 },
                 VectorsAt::Records,
             ) => files.journaled(layout, format(manifest)?, facts),
-            // If vectors are apart from lists, new vectors are in segments, even if pages are
-            // rewritten in place.
+            // New vectors are in segments, even if pages are rewritten in place.
             (_, VectorsAt::Segments | VectorsAt::Parts) => files.apart(layout, facts),
             (
                 Records::Slotted
@@ -80,7 +73,6 @@ pub(super) fn salvage(
                 },
                 VectorsAt::Records,
             ) => files.placed(layout, facts),
-            // The branch for clusters above has already returned.
             (Records::Clustered, VectorsAt::Records) => Ok(manifest.vectors),
         };
     }
@@ -107,12 +99,10 @@ pub(super) struct Files<'m, 'a, 't> {
     pub(super) progress: &'a dyn Progress,
     pub(super) lost: &'a mut Vec<Lost>,
     pub(super) take: &'a mut Take<'t>,
-    /// The dead vectors of a cluster index, if vectors were inserted after its build and the table
-    /// of them can be read.
+    /// The table of dead vectors in a cluster index with inserts, if it can be read.
     pub(super) placement: Option<PlacementFile>,
 }
 
-/// The pages of a file.
 pub(super) struct Pages {
     pub(super) count: u64,
     pub(super) bytes: usize,
@@ -121,7 +111,6 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// The pages of `nodes` nodes in a file of `length` bytes.
     pub(super) fn of(format: &dyn PageFormat, nodes: u64, length: u64) -> Self {
         let bytes = format.page_bytes();
         let there = length.saturating_sub(BLOCK as u64) / bytes as u64;
@@ -133,14 +122,13 @@ impl Pages {
     }
 }
 
-/// The losses of a file.
 #[derive(Default)]
 pub(super) struct Tally {
     /// The number of nodes on whole pages.
     pub(super) seen: u64,
-    /// The number of damaged pages. The next field has the offset and the fault of the first
-    /// damaged page.
+    /// The number of damaged pages.
     pub(super) pages: u64,
+    /// The offset and the fault of the first damaged page.
     pub(super) first: Option<(u64, String)>,
     /// The number of vectors whose records are damaged, or whose bytes are not a vector.
     pub(super) undecodable: u64,
@@ -159,8 +147,7 @@ impl Tally {
         self.first.get_or_insert((offset, what));
     }
 
-    /// Records the result for a vector. `garbage` says whether the vector is garbage, if that is
-    /// known.
+    /// `garbage` says whether the vector is garbage, if that is known.
     pub(super) fn taken(&mut self, fault: Option<Fault>, garbage: Option<bool>) {
         match (fault, garbage) {
             (None, None) => self.unclear += 1,
@@ -181,8 +168,7 @@ impl Tally {
 }
 
 impl<'m> Files<'m, '_, '_> {
-    /// Reads all segments of vectors. If the segments have trailing parts, `leading` has the
-    /// leading parts and the kind of their file.
+    /// If segments have trailing parts, `leading` has the leading parts and the kind of their file.
     fn segments(
         &mut self,
         mut leading: Option<(FileKind, &mut LeadingParts<'_>)>,
@@ -195,15 +181,15 @@ impl<'m> Files<'m, '_, '_> {
                 false => unclear.push((n, segment, decoders)),
             }
         }
-        // Segments that may have garbage come last. Of these, the newest comes first, so that a new
-        // vector is taken before the vector that it replaced.
+        // Segments that may have garbage come last, newest first. So a new vector is taken before
+        // the vector that it replaced.
         let mut unclear = unclear.into_iter().rev();
         unclear
             .try_for_each(|(n, segment, decoders)| self.segment(n, segment, decoders, &mut leading))
     }
 
-    /// Reads segment `n` of the vectors. If the segment has trailing parts, `leading` has the
-    /// leading parts and the kind of their file.
+    /// If the segment has trailing parts, `leading` has the leading parts and the kind of their
+    /// file.
     fn segment(
         &mut self,
         n: u32,
@@ -225,9 +211,9 @@ impl<'m> Files<'m, '_, '_> {
         self.built((kind, n), records, vectors, &decoders, tables, leading)
     }
 
-    /// Reads the pages of the records `first..first + count`. Of these records, `vectors` are live.
-    /// If records are encoded, `tables` is the file with the decoding parameters. If the records
-    /// are trailing parts, `leading` has the leading parts.
+    /// Reads the pages of the records `first..first + count`. `vectors` of them are live. `tables`
+    /// is the file with the decoding parameters. For trailing parts, `leading` has the leading
+    /// parts.
     fn built(
         &mut self,
         (kind, n): (FileKind, Option<u32>),
@@ -271,8 +257,7 @@ impl<'m> Files<'m, '_, '_> {
                 if garbage == Some(true) {
                     continue;
                 }
-                // A record that continues on a lost page counts as missing, like the records that
-                // start on that page.
+                // A record that continues on a lost page counts as missing.
                 let behind = read.left > 0 && slot + 1 == count_here;
                 if behind && stored.bytes.as_ref().is_err_and(is_not_whole) {
                     continue;
@@ -307,8 +292,8 @@ impl<'m> Files<'m, '_, '_> {
         Ok(())
     }
 
-    /// Finds the format of the pages of the nodes `first..first + count`. If none of these pages
-    /// can be read, records the loss of `vectors` vectors and returns `None`.
+    /// The format of the pages of the nodes `first..first + count`. If no page can be read,
+    /// `vectors` vectors are lost.
     pub(super) fn format(
         &mut self,
         kind: FileKind,
@@ -356,13 +341,10 @@ impl<'m> Files<'m, '_, '_> {
         }
     }
 
-    /// The number of bytes of a vector.
     pub(super) fn vector_bytes(&self) -> usize {
         self.manifest.dimension as usize * self.manifest.element.size()
     }
 
-    /// Records the loss of vectors that cannot be decoded, because a table with their decoding
-    /// parameters is lost.
     pub(super) fn orphans(
         &mut self,
         (kind, n): (FileKind, Option<u32>),
@@ -385,8 +367,7 @@ impl<'m> Files<'m, '_, '_> {
         });
     }
 
-    /// Reports the number of taken vectors that may be garbage. The file has `garbage` garbage
-    /// records.
+    /// Reports taken vectors that may be garbage, in a file with `garbage` such records.
     pub(super) fn unclear(
         &mut self,
         (kind, n): (FileKind, Option<u32>),
@@ -415,8 +396,7 @@ impl<'m> Files<'m, '_, '_> {
         });
     }
 
-    /// Finds the page size of a file whose header is damaged: the size under which most pages are
-    /// whole.
+    /// The page size of a file with a damaged header. Most pages are whole under this size.
     fn guess(&self, kind: FileKind, entry: &FileEntry) -> Result<Option<SlottedShape>, Error> {
         let manifest = self.manifest;
         let (dim, degree) = (
@@ -433,8 +413,7 @@ impl<'m> Files<'m, '_, '_> {
             }
             let element = manifest.element;
             let shape = if kind == FileKind::Vectors && blocks == 1 {
-                // The length of the largest record matters only if records span pages. No code is
-                // longer than this length.
+                // The largest record matters only if records span pages.
                 let largest = self.vector_bytes() + 1;
                 SlottedShape::running_on(element, dim, degree, largest)?
             } else {
@@ -464,8 +443,7 @@ impl<'m> Files<'m, '_, '_> {
         Ok(best.1)
     }
 
-    /// Opens a file of `nodes` nodes and reads its header. If the whole file is lost, records the
-    /// loss and returns `None`.
+    /// If the file is lost, the loss is recorded.
     pub(super) fn file(
         &mut self,
         kind: FileKind,
@@ -490,7 +468,6 @@ impl<'m> Files<'m, '_, '_> {
         }
     }
 
-    /// Records all vectors of a file as lost.
     fn nothing(&mut self, entry: &FileEntry, what: String, vectors: u64) {
         self.lost.push(Lost {
             file: stored::name_of(self.volume, &entry.name),
@@ -499,8 +476,6 @@ impl<'m> Files<'m, '_, '_> {
         });
     }
 
-    /// Reads all pages of a file, and passes the pages that can be read to `each`. `each` must
-    /// check the content.
     pub(super) fn each_page(
         &mut self,
         entry: &FileEntry,
@@ -519,8 +494,7 @@ impl<'m> Files<'m, '_, '_> {
         )
     }
 
-    /// Does the same as [`each_page`](Files::each_page), for the pages for which `wanted` returns
-    /// true. `each` also gets unreadable pages. The repair has already counted these pages.
+    /// `each` also gets unreadable pages, which are counted already.
     pub(super) fn each_page_of(
         &mut self,
         entry: &FileEntry,
@@ -571,8 +545,7 @@ impl<'m> Files<'m, '_, '_> {
                 }
             }
         }
-        // Only a limited number of missing pages is reported one by one, since a damaged header may
-        // have any number of pages.
+        // A damaged header may have any number of pages, so only some are reported one by one.
         let end = pages.count.min(there.saturating_add(MOST_MISSING));
         for page in (there..end).filter(|&page| wanted(page)) {
             tally.page(offset_of(pages, page), "the file ends before it".into());
@@ -582,7 +555,6 @@ impl<'m> Files<'m, '_, '_> {
         Ok(())
     }
 
-    /// Reports the losses of a file of `nodes` nodes.
     pub(super) fn tell(&mut self, entry: &FileEntry, pages: &Pages, nodes: u64, tally: Tally) {
         let missing = nodes.saturating_sub(tally.seen);
         let file = stored::name_of(self.volume, &entry.name);
@@ -607,7 +579,6 @@ impl<'m> Files<'m, '_, '_> {
         self.tell_faults(&file, &tally);
     }
 
-    /// Reports the vectors of a file that were read but not taken.
     pub(super) fn tell_faults(&mut self, file: &str, tally: &Tally) {
         for (vectors, what) in [
             (tally.undecodable, "do not decode"),
@@ -632,8 +603,7 @@ impl<'m> Files<'m, '_, '_> {
     }
 }
 
-/// Whether an error means that a page is damaged or missing. Other errors mean that the page is
-/// older or newer than its file.
+/// Whether a page is damaged or missing, and not older or newer than its file.
 fn is_not_whole(error: &LayoutError) -> bool {
     matches!(
         error,
@@ -641,7 +611,6 @@ fn is_not_whole(error: &LayoutError) -> bool {
     )
 }
 
-/// The offset of a page.
 pub(super) fn offset_of(pages: &Pages, page: u64) -> u64 {
     BLOCK as u64 + page.saturating_mul(pages.bytes as u64)
 }

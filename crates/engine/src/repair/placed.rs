@@ -7,10 +7,9 @@
 //!                         of an id the highest node's record
 //! ```
 //!
-//! Without the placement, the repair does not know the current pages and the deleted ids. So it
-//! restores deleted ids. The node of a replaced record is lower than the node of its replacement.
-//! To find the highest node of each id, the repair first reads all pages once, and needs 16 bytes
-//! of memory for each id. A damaged page may have had no node.
+//! Without the placement, the current pages and the deleted ids are unknown. So the repair restores
+//! deleted ids. A replaced record has a lower node than its replacement. The repair first reads all
+//! pages, to find the highest node of each id.
 
 use std::borrow::Cow;
 
@@ -28,30 +27,24 @@ use crate::stores::records::PageFormat;
 use crate::verify::added_wrong;
 use crate::{Error, Layout, stored};
 
-/// The pages of the nodes that are not in `found`, according to a placement.
 fn not_in<'a>(found: &'a Bits, placement: &'a PlacementFile) -> impl Iterator<Item = u32> + 'a {
     let nodes = (0..).zip(&placement.page_of);
     nodes.filter_map(|(node, &page)| (!found.has(node)).then_some(page))
 }
 
-/// The file of pages. Some of its pages may be damaged.
 struct PageFile<'m> {
     entry: &'m FileEntry,
-    /// The name of the file in errors.
     name: String,
     format: Box<dyn PageFormat>,
     decoders: Decoders,
-    /// The number of pages in the file.
     stored: u64,
 }
 
-/// A record: its node, its id, and the bytes of its vector on the page.
 type Record<'p> = (u32, u64, Cow<'p, [u8]>);
 
 impl PageFile<'_> {
-    /// The records of a readable page, in an index whose build has `built` nodes. If the node, the
-    /// id or the bytes of a record are lost, the record is `None`, since it is unknown whether it
-    /// is live.
+    /// `built` is the number of nodes of the build. If a part of a record is lost, the record is
+    /// `None`, since it may be live or dead.
     fn records<'p>(
         &'p self,
         built: u64,
@@ -70,17 +63,13 @@ impl PageFile<'_> {
     }
 }
 
-/// A decoded table, or the reason why it cannot be read.
 pub(super) type Table<T> = Result<T, String>;
 
-/// The highest node of each id.
 pub(super) struct Newest {
     /// The two halves of each id, and the inverted node. So the highest node of an id sorts first.
     records: Vec<[u32; 3]>,
-    /// At this number of records, superfluous records are dropped. A record is superfluous if
-    /// another record of the same id has a higher node.
+    /// At this number of records, a record is dropped if its id has a record with a higher node.
     limit: usize,
-    /// For each record, whether its vector was taken.
     taken: Bits,
 }
 
@@ -96,8 +85,7 @@ impl Newest {
     pub(super) fn add(&mut self, id: u64, node: u32) {
         if self.records.len() >= self.limit {
             self.condense();
-            // The limit is a third more than the number of ids. With 12 bytes for each record, this
-            // is 16 bytes for each id.
+            // A third more than the number of ids: 16 bytes of memory for each id.
             self.limit = self.limit.max(self.records.len() / 3 * 4);
             self.records.reserve_exact(self.limit - self.records.len());
         }
@@ -109,7 +97,7 @@ impl Newest {
         self.records.dedup_by_key(|record| [record[0], record[1]]);
     }
 
-    /// Completes the set. No record may be added after this call. Returns the number of ids.
+    /// No record may be added afterwards. Returns the number of ids.
     pub(super) fn finish(&mut self) -> u64 {
         self.condense();
         let ids = self.records.len() as u64;
@@ -117,8 +105,7 @@ impl Newest {
         ids
     }
 
-    /// Returns the position of a record, if it has the highest node of its id and was not taken
-    /// yet.
+    /// The position of a record with the highest node of its id. `None` if it was already taken.
     pub(super) fn wants(&self, id: u64, node: u32) -> Option<u64> {
         let record = [(id >> 32) as u32, id as u32, !node];
         let at = self.records.binary_search(&record).ok()? as u64;
@@ -127,8 +114,7 @@ impl Newest {
 }
 
 impl<'m> Files<'m, '_, '_> {
-    /// Passes on the readable vectors of an index that took direct inserts. Returns an upper bound
-    /// of the number of vectors that should exist.
+    /// Returns an upper bound of the number of vectors that should exist.
     pub(super) fn placed(&mut self, layout: Layout, facts: &PlacementFacts) -> Result<u64, Error> {
         let pages = self.page_file(layout, facts.live)?;
         let placement = self.placement(layout, facts)?;
@@ -141,7 +127,6 @@ impl<'m> Files<'m, '_, '_> {
         }
     }
 
-    /// Reads the table of nodes and pages. If it is lost, returns the reason.
     pub(super) fn placement(
         &self,
         layout: Layout,
@@ -158,7 +143,7 @@ impl<'m> Files<'m, '_, '_> {
         )
     }
 
-    /// Opens the file of pages. If the whole file is lost, `live` vectors are lost with it.
+    /// If the file is lost, `live` vectors are lost with it.
     fn page_file(&mut self, layout: Layout, live: u64) -> Result<Option<PageFile<'m>>, Error> {
         let (volume, manifest) = (self.volume, self.manifest);
         let composition = layout.composition();
@@ -180,7 +165,6 @@ impl<'m> Files<'m, '_, '_> {
         }))
     }
 
-    /// Reads and decodes a table. If it is damaged, returns the reason.
     pub(super) fn table<T>(
         &self,
         kind: FileKind,
@@ -202,14 +186,13 @@ impl<'m> Files<'m, '_, '_> {
         }
     }
 
-    /// The name of a table in the report.
     pub(super) fn table_name(&self, kind: FileKind) -> String {
         let file = stored::file_of(self.volume, self.manifest, kind, None);
         file.unwrap_or_else(|_| stored::name_of(self.volume, kind.name()))
     }
 
-    /// Takes the record of each node from its page in the table, and the pending records. Leaves
-    /// out dead records.
+    /// Takes the record of each node from its page in the table, and the pending records. Dead
+    /// records are left out.
     fn by_table(
         &mut self,
         facts: &PlacementFacts,
@@ -268,7 +251,7 @@ impl<'m> Files<'m, '_, '_> {
                         }
                     };
                     for record in records {
-                        // The node of this record counts as missing. The page is damaged.
+                        // The node of this record counts as missing.
                         let Some((node, id, bytes)) = record else {
                             damaged.add(page);
                             continue;
@@ -294,7 +277,7 @@ impl<'m> Files<'m, '_, '_> {
                 },
             )?;
         }
-        // Some of the missing nodes may be dead, so the losses are limited to the live vectors.
+        // Some missing nodes may be dead. The losses are at most the missing live vectors.
         let mut left = facts.live.saturating_sub(live);
         let (waits, on): (Vec<u32>, Vec<u32>) = not_in(&found, placement)
             .partition(|&page| pending.is_err() && !damaged.has(page.into()) && pages.is_some());
@@ -317,8 +300,6 @@ impl<'m> Files<'m, '_, '_> {
         })
     }
 
-    /// Takes the record of the highest node of each id. It looks on all pages and among the pending
-    /// records, since it is unknown which pages count.
     fn by_search(
         &mut self,
         facts: &PlacementFacts,
@@ -435,7 +416,6 @@ impl<'m> Files<'m, '_, '_> {
         Ok(ids + lost)
     }
 
-    /// Reports the reason why the table of nodes and pages is lost, and the consequences.
     pub(super) fn tell_placement(&mut self, why: &str) {
         self.lost.push(Lost {
             file: self.table_name(FileKind::Placement),
@@ -446,8 +426,7 @@ impl<'m> Files<'m, '_, '_> {
         });
     }
 
-    /// Reports the faults of the pending records. If their file is lost, `vectors` vectors are lost
-    /// with it.
+    /// If the file of pending records is lost, `vectors` vectors are lost with it.
     fn tell_pending(&mut self, why: Option<String>, waiting: &Tally, vectors: u64) {
         let file = self.table_name(FileKind::Pending);
         self.tell_faults(&file, waiting);
@@ -462,7 +441,6 @@ impl<'m> Files<'m, '_, '_> {
         }
     }
 
-    /// Records the loss of vectors whose models were in a lost directory.
     fn orphans_of(&mut self, file: &PageFile<'m>, vectors: u64) {
         if vectors > 0 {
             self.orphans(

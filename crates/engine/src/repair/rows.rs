@@ -1,4 +1,4 @@
-//! The rows of the new index. This module selects them, and collects them in a file.
+//! Selects the rows of the new index, and collects them in a file.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -15,18 +15,14 @@ use crate::{Error, stored};
 /// The reason why a vector that was read is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// An element is NaN or infinite.
     NotFinite,
     /// The length of the vector is 0 or infinite, so it has no direction under cosine.
     NoDirection,
-    /// Another vector with the same id was taken.
     Twice,
 }
 
-/// The selected rows, in a file.
 pub(super) struct Rows {
     file: Spool,
-    /// The ids of the rows.
     pub(super) ids: Vec<u64>,
     seen: Seen,
     element: Element,
@@ -35,7 +31,6 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Creates an empty collection for an index. Its file is in `folder`.
     pub(super) fn create(
         folder: &Path,
         volume: &dyn Volume,
@@ -52,7 +47,6 @@ impl Rows {
         })
     }
 
-    /// Returns the fault for which a build would refuse a vector, if there is one.
     pub(super) fn fault(&mut self, vector: &[u8]) -> Option<Fault> {
         if first_invalid(self.element, vector).is_some() {
             return Some(Fault::NotFinite);
@@ -67,23 +61,21 @@ impl Rows {
         None
     }
 
-    /// Records that the checkpoint has an id. Returns whether the id is new.
+    /// Whether the id is new.
     pub(super) fn first_of(&mut self, id: u64) -> bool {
         self.seen.insert(id)
     }
 
-    /// Whether the checkpoint has an id.
     pub(super) fn has(&self, id: u64) -> bool {
         self.seen.contains(id)
     }
 
-    /// Adds a vector.
     pub(super) fn push(&mut self, id: u64, vector: &[u8]) -> Result<(), Error> {
         self.ids.push(id);
         self.file.push(vector)
     }
 
-    /// Completes the file of all rows, with their ids. If there are no rows, there is no file.
+    /// Without rows, there is no file.
     pub(super) fn finish(self) -> Result<(Option<VectorFile>, Vec<u64>), Error> {
         let file = match self.file.is_empty() {
             true => None,
@@ -93,7 +85,7 @@ impl Rows {
     }
 }
 
-/// A set of ids. Ids in the range of row numbers take a bit each, and other ids are in a hash set.
+/// Ids in the range of row numbers take a bit each, and other ids are in a hash set.
 struct Seen {
     small: Bits,
     large: HashSet<u64>,

@@ -1,13 +1,11 @@
-//! Reads the decoding parameters of vectors, as far as they are readable. They are the models in
-//! the directory of packed pages, and the model and the base vectors in the chunks of a segment.
+//! Reads the decoding parameters of vectors, as far as they are readable: models in the directory
+//! of packed pages, and models and base vectors in the chunks of a segment.
 //!
-//! The model and the base of a node follow from its number, which is on its page. So if only the
-//! counts of a directory are damaged, all vectors can still be decoded. If one model is damaged,
-//! vectors with other models can still be decoded.
+//! The number of a node is on its page, and gives the model and the base. So vectors can be decoded
+//! even if other models are damaged.
 //!
-//! In a segment that a merge kept, only the chunks say which records are garbage. If a chunk is
-//! damaged, garbage in it and in later chunks cannot be distinguished from live vectors. The repair
-//! then takes the garbage too.
+//! In a segment that a merge kept, only the chunks say which records are garbage. After a damaged
+//! chunk, the repair takes the garbage too.
 
 use stratann_layout::{DeadSlots, FileKind, Manifest, SegmentFacts};
 use stratann_tier::Volume;
@@ -17,21 +15,17 @@ use crate::stores::vectors::model::VectorModel;
 use crate::stores::{Composition, VectorsAt};
 use crate::{Error, stored};
 
-/// The decoding parameters for the vectors of a file.
 pub(super) struct Decoders {
-    /// Whether vectors are stored uncompressed.
     raw: bool,
-    /// The first node of the file.
     first: u32,
-    /// The models. A lost model is `None`. Each model covers `model_nodes` nodes.
+    /// The models, each of `model_nodes` nodes. A lost model is `None`.
     models: Vec<Option<VectorModel>>,
     model_nodes: u32,
-    /// The bases. Each base covers `base_nodes` nodes. The bases of nodes after these are unknown.
+    /// The bases, each of `base_nodes` nodes. Later bases are unknown.
     bases: Vec<Base>,
     /// The number of nodes that a base covers, or 0 if no vector has a base.
     base_nodes: u32,
-    /// Nodes with this number or a higher one were inserted after the build, and their vectors have
-    /// no base.
+    /// The first node after the build. Vectors from this node on have no base.
     based: u64,
     /// The records that belong to no node.
     pub(super) garbage: Garbage,
@@ -39,7 +33,6 @@ pub(super) struct Decoders {
     pub(super) wrong: Option<String>,
 }
 
-/// The base against which the vectors of a chunk were encoded.
 #[derive(Clone)]
 enum Base {
     Nothing,
@@ -47,7 +40,6 @@ enum Base {
     Unknown,
 }
 
-/// The known garbage records of a file.
 pub(super) struct Garbage {
     dead: DeadSlots,
     /// From this page on, it is unknown which records are garbage.
@@ -55,7 +47,6 @@ pub(super) struct Garbage {
 }
 
 impl Garbage {
-    /// Returns the value for a file without garbage.
     fn none() -> Self {
         Self {
             dead: DeadSlots::default(),
@@ -63,7 +54,6 @@ impl Garbage {
         }
     }
 
-    /// Returns the value for a segment whose garbage is unknown.
     fn unknown_in(segment: &SegmentFacts) -> Self {
         match segment.garbage() {
             0 => Self::none(),
@@ -74,25 +64,21 @@ impl Garbage {
         }
     }
 
-    /// Whether a record is garbage, or `None` if that is unknown.
+    /// `None` if it is unknown whether the record is garbage.
     pub(super) fn has(&self, page: u64, slot: usize) -> Option<bool> {
         let here = || u16::try_from(slot).is_ok_and(|s| self.dead.of_page(page).contains(&s));
         (page < self.until).then(here)
     }
 
-    /// Whether the repair knows, for every record, if the record is garbage.
+    /// Whether the garbage records are known.
     pub(super) fn is_known(&self) -> bool {
         self.until == u64::MAX
     }
 }
 
-/// The result of an attempt to decode a vector.
 pub(super) enum Decoded {
-    /// The vector is in the buffer.
     Vector,
-    /// The decoding parameters of the vector are lost.
     Orphan,
-    /// The bytes are not a vector.
     Wrong,
 }
 
@@ -111,7 +97,6 @@ impl Decoders {
         }
     }
 
-    /// Reads the parameters of vectors that are stored beside lists.
     pub(super) fn beside_lists(
         volume: &dyn Volume,
         manifest: &Manifest,
@@ -127,7 +112,6 @@ impl Decoders {
         })
     }
 
-    /// Reads the parameters in the directory.
     fn of_directory(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
         let kind = FileKind::Directory;
         let Ok(entry) = stored::entry(volume, manifest, kind, None) else {
@@ -149,7 +133,6 @@ impl Decoders {
             .unwrap_or_else(|| Self::none(missing())))
     }
 
-    /// Reads the parameters of segment `n`.
     pub(super) fn segment(volume: &dyn Volume, manifest: &Manifest, n: u32) -> Result<Self, Error> {
         let composition = stored::layout(volume, manifest)?.composition();
         let kind = FileKind::Chunks;
@@ -163,8 +146,7 @@ impl Decoders {
         };
         let (payload, wrong) = Payload::read(volume, entry, kind)?;
         let (first, records) = segment.stored();
-        // A merge that keeps a segment rewrites the boundaries. They use the node numbers after
-        // that merge.
+        // A merge that keeps a segment rewrites the boundaries with the new node numbers.
         let chunks = Chunks {
             payload: &payload,
             first: segment.first,
@@ -201,12 +183,10 @@ impl Decoders {
         })
     }
 
-    /// Whether the model of some vectors is known.
     pub(super) fn has_model(&self) -> bool {
         self.models.iter().any(Option::is_some)
     }
 
-    /// Decodes the vector of a node into `out`.
     pub(super) fn decode(&self, node: u32, bytes: &[u8], out: &mut [u8]) -> Decoded {
         self.decode_with(node, &[], bytes, out)
     }
@@ -237,8 +217,6 @@ impl Decoders {
             return Decoded::Orphan;
         };
         let base = match at.checked_div(self.base_nodes) {
-            // Other codecs use no base, and the vectors of nodes inserted after the build have no
-            // base.
             Some(chunk) if model.has_bases() && u64::from(node) < self.based => {
                 match self.bases.get(chunk as usize) {
                     Some(Base::Nothing) => None,
@@ -255,7 +233,6 @@ impl Decoders {
     }
 }
 
-/// Reads the models in the directory of packed pages, and the number of nodes of each.
 pub(super) fn packed_models(
     payload: &Payload,
     manifest: &Manifest,
@@ -277,15 +254,12 @@ pub(super) fn packed_models(
     Some((models.collect(), nodes))
 }
 
-/// The bytes of a chunk before its boundaries.
 const CHUNK_FIXED: u64 = 12;
-/// The bits for the parts of a chunk.
 const BASE: u32 = 1;
 const GARBAGE: u32 = 2;
 const RUNS_ON: u32 = 4;
 
-/// The number of bytes in a chunk of `pages` pages that mark the pages whose last record continues
-/// on the next page.
+/// A chunk of `pages` pages marks, with these bytes, the pages whose last record continues.
 fn run_bytes(bits: u32, pages: u64) -> u64 {
     match bits & RUNS_ON {
         0 => 0,
@@ -293,11 +267,9 @@ fn run_bytes(bits: u32, pages: u64) -> u64 {
     }
 }
 
-/// The chunks of a segment. Some of their bytes are lost.
 struct Chunks<'a> {
     payload: &'a Payload,
-    /// The first node of the segment. The next field is the end of its nodes. Both use the numbers
-    /// in the manifest. The boundaries use the same numbers, and count garbage records as nodes.
+    /// The first node of the segment by the manifest. Boundaries count garbage records as nodes.
     first: u32,
     end: u64,
     vector_bytes: usize,
@@ -305,17 +277,13 @@ struct Chunks<'a> {
     nodes: u32,
 }
 
-/// A chunk. Its base vector may be lost.
 struct Chunk {
     base: Base,
     first_page: u32,
     next_page: u64,
-    /// The offset at which the next chunk begins.
     next: u64,
 }
 
-/// The slots of garbage records on the pages of a chunk, and the offset at which the next chunk
-/// begins.
 struct Dead {
     slots: Vec<Vec<u16>>,
     next: u64,
@@ -331,8 +299,8 @@ impl Chunks<'_> {
         while number < count {
             let chunk = self.chunk(number, at);
             let right = chunk.filter(|chunk| u64::from(chunk.first_page) == page);
-            // The end of a chunk follows from its first bytes. If these bytes are lost, the repair
-            // looks for the next readable chunk.
+            // The end of a chunk follows from its first bytes. If these are lost, the next readable
+            // chunk is searched.
             let found = right.map(|chunk| (number, chunk)).or_else(|| {
                 let places = at + 1..self.payload.len();
                 places
@@ -348,8 +316,8 @@ impl Chunks<'_> {
         bases
     }
 
-    /// Returns the bases and the garbage of the chunks of a kept segment, up to the first chunk
-    /// that cannot be read. After this chunk, no boundary shows the start of another chunk.
+    /// The bases and the garbage, up to the first unreadable chunk. After it, no boundary shows the
+    /// start of a chunk.
     fn with_garbage(&self, mut at: u64) -> (Vec<Base>, Garbage) {
         let count = (self.end - u64::from(self.first)).div_ceil(u64::from(self.nodes)) as usize;
         let mut bases = vec![Base::Unknown; count];
@@ -367,13 +335,12 @@ impl Chunks<'_> {
             *base = chunk.base;
             (at, garbage.until) = (dead.next, chunk.next_page);
         }
-        // All chunks were read.
         garbage.until = u64::MAX;
         (bases, garbage)
     }
 
-    /// Returns the chunk at offset `at`, if it begins with page `page` and can be read. Its base
-    /// vector and its boundaries may be lost.
+    /// `None` if no chunk at offset `at` begins with page `page`. The base and boundaries may be
+    /// lost.
     fn chunk_with_garbage(&self, at: u64, page: u64) -> Option<(Chunk, Dead)> {
         let bits = self.payload.u32(at + 8)?;
         let chunk = self.chunk_of(at, bits)?;
@@ -398,14 +365,12 @@ impl Chunks<'_> {
         Some((chunk, dead))
     }
 
-    /// The last node of a chunk.
     fn last_of(&self, number: usize) -> u64 {
         let behind = u64::from(self.first) + (number as u64 + 1) * u64::from(self.nodes);
         behind.min(self.end) - 1
     }
 
-    /// Returns chunk `number`, if it can be at offset `at`. Its readable boundaries must fit its
-    /// number.
+    /// `None` if chunk `number` cannot be at offset `at`. Readable boundaries must fit its number.
     fn chunk(&self, number: usize, at: u64) -> Option<Chunk> {
         let bits = self.payload.u32(at + 8)?;
         let mut chunk = self.chunk_of(at, bits)?;
@@ -416,8 +381,7 @@ impl Chunks<'_> {
         (ends && bits & !(BASE | RUNS_ON) == 0).then_some(chunk)
     }
 
-    /// Returns the chunk at offset `at` with the parts in `bits`. It does not include the garbage
-    /// and the marks of pages with spanning records.
+    /// A chunk without garbage, and without marks of spanning records.
     fn chunk_of(&self, at: u64, bits: u32) -> Option<Chunk> {
         let first_page = self.payload.u32(at)?;
         let pages = self.payload.u32(at + 4)?;
@@ -441,9 +405,9 @@ impl Chunks<'_> {
         })
     }
 
-    /// Returns a chunk with the number `least` or a higher number, if there certainly is such a
-    /// chunk at offset `at`. Its pages must come after `page`, and its boundaries must ascend. The
-    /// last boundary must be the end of a chunk with this number.
+    /// A chunk with the number `least` or a higher number, if one is certainly at offset `at`. Its
+    /// pages come after `page`, its boundaries ascend, and its last boundary is the end of a chunk
+    /// with this number.
     fn recognise(&self, least: usize, page: u64, at: u64) -> Option<(usize, Chunk)> {
         let pages = u64::from(self.payload.u32(at + 4)?);
         if pages == 0 || u64::from(self.payload.u32(at)?) <= page {
@@ -460,8 +424,7 @@ impl Chunks<'_> {
         }
         let begins = u64::from(self.first) + number as u64 * u64::from(self.nodes);
         let first = u64::from(nodes.clone().next()?);
-        // If records span pages, there may be pages on which no record starts. Their boundaries are
-        // equal.
+        // Pages on which no record starts have equal boundaries.
         let run_on = self.payload.u32(at + 8)? & RUNS_ON != 0;
         if first < begins || !nodes.is_sorted_by(|a, b| a < b || run_on && a == b) {
             return None;
@@ -479,8 +442,8 @@ mod tests {
     const V: usize = 24;
     const FIRST: u32 = 1_000;
 
-    /// Returns a file of 40 chunks of 300 nodes, with about 100 pages each. Every third chunk has
-    /// no base, and every second chunk has spanning records.
+    /// A file of 40 chunks of 300 nodes, with about 100 pages each. Every third chunk has no base,
+    /// and every second chunk has spanning records.
     fn file() -> ChunksFile {
         let (mut chunks, mut page) = (Vec::new(), 0);
         let mut runs = RunsOn::default();
@@ -489,8 +452,6 @@ mod tests {
             let nodes = if number == 39 { 120 } else { 300 };
             let mut boundaries: Vec<u32> = (1..nodes / 3).map(|n| first + 3 * n).collect();
             boundaries.push(first + nodes - 1);
-            // In every second chunk, the last records of some pages continue on the next page. On
-            // some of these next pages, no record starts.
             for at in (3..boundaries.len() - 1)
                 .step_by(7)
                 .filter(|_| number % 2 > 0)
@@ -517,7 +478,6 @@ mod tests {
         }
     }
 
-    /// The bases that are found if some blocks are damaged.
     fn bases(lost: &[usize]) -> Vec<Base> {
         let mut bytes = file().encode();
         let blocks = bytes.len().div_ceil(block::PAYLOAD);
@@ -555,7 +515,6 @@ mod tests {
             unknown
         };
         assert_eq!(lost_of(&[]), 0);
-        // A chunk takes a tenth of a block.
         for block in 1..blocks {
             let lost = lost_of(&[block]);
             assert!((1..=12).contains(&lost), "{block}: {lost}");

@@ -1,6 +1,5 @@
-//! Damages indexes in every file and in many ways, and repairs them. After a repair, all vectors
-//! that could be read are in the index, with their ids and their bytes. The report has the number
-//! of lost vectors. The index has no damage, and searches find its vectors.
+//! Damages indexes in every file and in many ways. After a repair, all readable vectors are in the
+//! index.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -31,13 +30,11 @@ mod running_on;
 
 const ROWS: usize = 600;
 const DIM: usize = 128;
-/// The id of the first row.
 const FIRST: u64 = 5_000;
 
 type Model = BTreeMap<u64, Vec<u8>>;
 type Damage<'a> = &'a dyn Fn(&SimVolume);
 
-/// Returns `rows` real descriptors, from number `first` on.
 fn photos(first: usize, rows: usize) -> Matrix {
     let path = "/../../fixtures/photo-sift-20k.base.u8bin";
     let path = format!("{}{path}", env!("CARGO_MANIFEST_DIR"));
@@ -53,7 +50,6 @@ fn row(matrix: &Matrix, row: usize) -> Vec<u8> {
     bytes
 }
 
-/// An index, its contents, and a folder for temporary files.
 struct Place {
     volume: SimVolume,
     model: Model,
@@ -67,8 +63,7 @@ fn options(layout: Layout) -> BuildOptions {
         build_list: 24,
         code_bytes: Some(16),
         navigation: 0.1,
-        // The index has three segments of up to four chunks each. A chunk has a base vector if this
-        // saves space.
+        // Three segments of up to four chunks each. A chunk has a base vector if this saves space.
         chunk_bytes: 64 * DIM as u64,
         segment_bytes: 256 * DIM as u64,
         compression: (!matches!(layout, Layout::Coupled | Layout::Inline | Layout::Csr))
@@ -114,7 +109,6 @@ impl Place {
         self.manifest().file(&role).unwrap().clone()
     }
 
-    /// Returns a copy of the index with a change to a file.
     fn damaged(&self, name: &str, damage: &dyn Fn(&mut Vec<u8>)) -> SimVolume {
         let volume = self.volume.fork();
         let mut bytes = volume.read(name).unwrap();
@@ -128,7 +122,6 @@ impl Place {
         repair_with(volume, self.folder.path(), false)
     }
 
-    /// Repairs the index, and checks the result. Returns the report and the contents.
     #[track_caller]
     fn repaired(&self, volume: &SimVolume, what: &str) -> (RepairReport, Model) {
         assert!(!verify_in(volume, &Silent).unwrap().clean(), "{what}");
@@ -144,14 +137,11 @@ impl Place {
         let sum: u64 = report.lost.iter().map(|lost| lost.vectors).sum();
         assert_eq!(sum, gone, "{what}: {:#?}", report.lost);
         assert!(!report.lost.is_empty(), "{what}");
-        // A second repair must find no damage.
         let again = self.repair(volume).unwrap();
         assert!(!again.repaired && again.vectors == report.vectors, "{what}");
         (report, found)
     }
 
-    /// Checks that the index has no damage and that searches find its vectors. Returns its
-    /// contents.
     #[track_caller]
     fn whole(&self, volume: &SimVolume, what: &str) -> Model {
         let verified = verify_in(volume, &Silent).unwrap();
@@ -221,7 +211,6 @@ fn has_vectors(kind: FileKind) -> bool {
 
 #[test]
 fn every_file_may_be_damaged_in_any_way() {
-    // The kinds of damage to a file of tables that an earlier layout has tested.
     let mut tried = BTreeSet::new();
     for layout in Layout::ALL {
         let place = Place::new(layout);
@@ -242,7 +231,6 @@ fn every_file_may_be_damaged_in_any_way() {
                 ("empty", &|bytes| bytes.clear()),
                 ("longer", &|bytes| bytes.push(0)),
             ] {
-                // This file may grow, so added bytes are no damage.
                 let grows = match kind {
                     FileKind::Graph
                     | FileKind::Packed
@@ -254,8 +242,8 @@ fn every_file_may_be_damaged_in_any_way() {
                 if how == "longer" && grows {
                     continue;
                 }
-                // By default, the test damages only the first files of vectors in most ways, and
-                // each kind of table once in each way.
+                // By default, only the first files of vectors are damaged in most ways, and each
+                // kind of table once.
                 let new = has_vectors(kind) && behind < 2;
                 let new = new || tried.insert((format!("{kind:?}"), how));
                 if !slow() && (matches!(how, "magic" | "cut") || !new && how != "flip") {
@@ -269,8 +257,7 @@ fn every_file_may_be_damaged_in_any_way() {
                     assert!(error.contains("no vector can be read"), "{what}: {error}");
                     continue;
                 }
-                // The directory of a small index has only one block. Without this block, it has no
-                // models.
+                // The directory of a small index has only one block, which has the models.
                 let models = matches!(kind, FileKind::Directory | FileKind::Chunks);
                 let harmless = matches!(how, "header" | "magic" | "longer");
                 if models && !harmless && layout == Layout::Packed {
@@ -288,13 +275,11 @@ fn every_file_may_be_damaged_in_any_way() {
                     report.lost.iter().any(|lost| lost.file == file),
                     "{what}: {report:?}"
                 );
-                // The bytes after the last row are zeros.
                 let harmless = harmless || (kind == FileKind::Csr && how == "end");
                 if harmless || !(has_vectors(kind) || kind == FileKind::Chunks) {
                     assert!(found == place.model, "{what}");
                 } else if layout.has_clusters() {
-                    // The end of the file has only zeros, or the damaged vectors have copies in
-                    // other clusters.
+                    // The end has only zeros, or the damaged vectors have copies in other clusters.
                     assert!(found.len() > ROWS / 4, "{what}: {}", found.len());
                     let whole = how == "end" || layout == Layout::Replicated && how == "flip";
                     assert_eq!(found.len() == ROWS, whole, "{what}");
@@ -302,7 +287,6 @@ fn every_file_may_be_damaged_in_any_way() {
                     assert!(found.len() < ROWS && found.len() > ROWS / 4, "{what}");
                 }
             }
-            // The next case is the index without this file.
             let what = format!("{layout}: no {name}");
             let volume = place.volume.fork();
             volume.remove(name).unwrap();
@@ -389,7 +373,6 @@ fn models_are_found_in_a_directory_whose_counts_are_damaged() {
     let mut bytes = reading::directory(&place.volume, &manifest)
         .unwrap()
         .encode();
-    // The first blocks have the lengths and the models.
     let blocks = bytes.len().div_ceil(PAYLOAD) + 2;
     bytes.resize(blocks * PAYLOAD, 0);
     let found = |lost: std::ops::Range<usize>| {
@@ -429,13 +412,11 @@ fn pages_of_several_blocks_are_found_without_the_header_of_their_file() {
         let name = place.entry(kind, n).name;
         let (shape, _, _) = reading::slotted(&place.volume, &place.manifest(), kind, n).unwrap();
         let page = shape.page_bytes();
-        // Vectors apart from lists span several blocks instead, except with the paper's
-        // compression.
+        // Vectors apart from lists span blocks, except with the paper's compression.
         let run_on = (layout, compression) == (Layout::Decoupled, Compression::Best);
         assert_eq!((page > BLOCK, shape.runs_on()), (!run_on, run_on));
         let (_, found) = place.repaired(&place.damaged(&name, &|bytes| bytes[50] ^= 1), "header");
         assert_eq!(found, place.model, "{layout}");
-        // The next block is damaged too: the second block of the page, or another page.
         let volume = place.damaged(&name, &|bytes| {
             bytes[50] ^= 1;
             bytes[BLOCK + 3 * page + BLOCK + 9] ^= 1;
@@ -474,7 +455,6 @@ fn a_codebook_that_is_whole_is_kept_and_another_is_trained() {
     };
     assert_eq!(choices(&after), choices(&before));
     let codebook = place.entry(FileKind::Codebook, None).name;
-    // The file has no damage, but it is not the file that the manifest names.
     let volume = place.damaged(&codebook, &|bytes| {
         bytes[BLOCK + 100] ^= 1;
         seal(&mut bytes[BLOCK..2 * BLOCK], 1);
@@ -559,7 +539,6 @@ fn the_log_counts() {
         for id in [100, 101, FIRST + 9, FIRST + 20, FIRST + 21] {
             place.model.remove(&id);
         }
-        // The damaged table has only data that can be recomputed.
         let table = match layout.has_clusters() {
             true => FileKind::Navigation,
             false => FileKind::Codebook,
@@ -568,8 +547,7 @@ fn the_log_counts() {
         let volume = place.damaged(&name, &|bytes| bytes[5_000] ^= 1);
         let (report, found) = place.repaired(&volume, &format!("{layout}: {table}"));
         assert_eq!(found, place.model);
-        // The log has 8 new vectors with given ids, 9 replaced vectors, and 10 new vectors with
-        // automatic ids.
+        // The log has 8 new vectors with given ids, 9 replaced ones, and 10 with automatic ids.
         assert_eq!(report.from_log, 27);
         assert!(
             volume
@@ -582,8 +560,7 @@ fn the_log_counts() {
             stored::manifest(&volume).unwrap().next_id,
             FIRST + ROWS as u64 + 10
         );
-        // The next case damages a page. A vector that the log replaced or deleted is not lost.
-        // `repaired` checks the numbers.
+        // A vector that the log replaced or deleted is not lost.
         let (kind, n) = match layout {
             Layout::Decoupled | Layout::Layered => (FileKind::Vectors, Some(0)),
             layout => (layout.composition().lists, None),
@@ -603,7 +580,6 @@ fn the_log_counts() {
             report.lost[0].vectors >= gone && report.from_log == 27,
             "{layout}: {report:?}"
         );
-        // In the next case, all files of the checkpoint are missing, so only the log has vectors.
         let volume = place.volume.fork();
         for entry in place.manifest().files {
             volume.remove(&entry.name).unwrap();
@@ -621,7 +597,6 @@ impl Place {
         let options = WriteOptions {
             durability: Durability::Always,
             threads: 1,
-            // These tests are about the log, so inserts must stay in the log.
             update: Some(Update::Merge),
             ..WriteOptions::default()
         };
@@ -636,7 +611,6 @@ fn of_a_damaged_log_every_whole_record_counts() {
     let mut place = Place::new(Layout::Packed);
     let others = photos(5_000, 30);
     let mut next = 0;
-    // The index gets three logs of ten records each.
     for _ in 0..3 {
         let live = place.live();
         for _ in 0..10 {
@@ -717,7 +691,6 @@ fn of_a_damaged_log_every_whole_record_counts() {
             lost.file.contains("/log-00000") && lost.vectors == 30 - left as u64,
             "{what}: {lost:?}"
         );
-        // Later changes are logged as usual.
         let live = Place {
             volume,
             ..Place::new(Layout::Coupled)
@@ -725,8 +698,8 @@ fn of_a_damaged_log_every_whole_record_counts() {
         .live();
         live.insert(&photos(9_000, 1), None, &Silent).unwrap();
     }
-    // A torn end of the last log is no damage. If the index has other damage, the report also has
-    // the torn record, if no mark covers it.
+    // A torn end of the last log is no damage. With other damage, it is reported if no mark covers
+    // it.
     let volume = place.volume.fork();
     change(&volume, logs[2], &|bytes| {
         let record = bytes[first..first + record - 3].to_vec();
@@ -752,8 +725,7 @@ fn change(volume: &SimVolume, name: &str, how: &dyn Fn(&mut Vec<u8>)) {
     volume.create(name).unwrap().write_at(0, &bytes).unwrap();
 }
 
-/// If all vectors were in the log, and the log has lost all of them, a repair must not replace the
-/// damaged index by an empty one.
+/// If the log has lost all vectors, an empty index must not replace the damaged one.
 #[test]
 fn what_only_a_damaged_log_had_is_not_taken_for_nothing() {
     let place = Place::new(Layout::Packed);
@@ -785,7 +757,6 @@ fn what_only_a_damaged_log_had_is_not_taken_for_nothing() {
         "{text}"
     );
     assert_eq!(contents_of(&place.volume), before);
-    // The repair of an index without vectors loses no vectors.
     let files = stored::manifest(&emptied).unwrap().files;
     let vectors = files
         .iter()
@@ -861,7 +832,6 @@ fn what_cannot_be_repaired_is_left_as_it_is() {
     );
     volume.remove(MANIFEST).unwrap();
     refused(&volume, &["it has no MANIFEST", "build"]);
-    // A file of a later version does not count as damaged.
     let later = place.entry(FileKind::Vectors, Some(1)).name;
     let volume = place.damaged(&later, &|bytes| {
         let mut header = FileKind::Vectors.version().to_le_bytes();
@@ -872,9 +842,8 @@ fn what_cannot_be_repaired_is_left_as_it_is() {
     refused(&volume, &["version"]);
 }
 
-/// Writes the correct checksum into a header.
 fn reseal(bytes: &mut [u8]) {
-    // This is the CRC-32C of the number and the bytes of the block, bit by bit.
+    // The CRC-32C of the number and the bytes of the block, bit by bit.
     let mut sum = !0u32;
     for byte in [0; 8].iter().chain(&bytes[..BLOCK - 4]) {
         sum ^= u32::from(*byte);
@@ -936,7 +905,6 @@ fn indexes_of_earlier_formats_are_repaired() {
 
 #[test]
 fn the_counts_of_reads_are_made_anew() {
-    // There are enough rows for the reads of searches to be measured.
     let mut options = options(Layout::Decoupled);
     options.ids = Some((0..1_000).collect());
     let place = Place::of(&photos(0, 1_000), &options);
@@ -954,7 +922,6 @@ fn the_counts_of_reads_are_made_anew() {
     assert!(after.measured.is_some() && after.file(FileKind::Heat.name()).is_some());
 }
 
-/// A progress that interrupts after a number of checks for an interruption.
 struct After(AtomicUsize);
 
 impl Progress for After {
@@ -1012,8 +979,7 @@ fn a_crash_or_a_full_disk_leaves_the_old_index_or_the_new() {
     let report = place.repair(&reference).unwrap();
     let operations = reference.operations() - damaged.operations();
     assert!(operations > 10);
-    // By default, every second operation fails, in turn by a crash and by a full disk. The last
-    // operation fails by a crash.
+    // By default, every second operation fails, in turn by a crash and by a full disk.
     for at in 0..operations {
         let (turn, last) = (at % 4 == 0, at + 1 == operations);
         if !slow() && at % 2 == 1 && !last {

@@ -1,5 +1,5 @@
-//! Bounds of the numbers that calls accept. They are in one module, so that Rust, the command line,
-//! Python and a catalog refuse the same numbers with the same errors.
+//! Bounds of the numbers that calls accept, so that Rust, the command line, Python and a catalog
+//! refuse the same numbers with the same errors.
 //!
 //! | number | from | to |
 //! |---|---|---|
@@ -16,11 +16,7 @@
 //! | queries in a sample of live recall | 1 | [`MOST_WATCHED`] |
 //!
 //! The bounds of an index itself (its degree, its dimension, the bytes of its codes) come from its
-//! format. A build checks them at its start (`build/facts.rs`). A size in bytes has no bound here,
-//! since it is only a limit: no memory is allocated because of it.
-//!
-//! A number within its bound may still exceed the collection. For example, a search accepts a list
-//! size of a billion. The number of vectors in the collection then bounds the cost.
+//! format (`build/facts.rs`). A size in bytes has no bound.
 
 use std::path::Path;
 
@@ -43,20 +39,16 @@ pub const MOST_LOW: f64 = 64.0;
 /// The largest number of seeds of a search by PRESS.
 pub const MOST_SEEDS: usize = 1 << 16;
 
-/// The largest number of results of one call, which is k times the number of queries. Each result
-/// takes 12 bytes.
+/// The largest number of results of one call (k times the queries), of 12 bytes each.
 pub const MOST_ANSWERS: usize = 1 << 30;
 
-/// The largest number of queries in a sample of live recall. The true neighbours of these queries
-/// are computed.
+/// The largest number of queries in a sample of live recall, whose true neighbours are computed.
 pub const MOST_WATCHED: usize = 1_000;
-/// The largest k of a sampled query. A query with a larger k is not sampled, since its true
-/// neighbours would need too much memory.
+/// The largest k of a sampled query, since true neighbours need memory.
 pub const MOST_WATCHED_K: usize = 100;
-/// The longest filter of a sampled query, in bytes of the filter's text.
+/// The longest filter of a sampled query, in bytes of text.
 pub const MOST_WATCHED_FILTER: usize = 256;
 
-/// Accepts a number from 1 to `most`.
 pub(crate) fn number(what: &str, value: usize, most: usize) -> Result<usize, Error> {
     match value {
         0 => {
@@ -76,17 +68,14 @@ pub(crate) fn number(what: &str, value: usize, most: usize) -> Result<usize, Err
     }
 }
 
-/// Accepts a number of OS threads.
 pub(crate) fn threads(value: usize) -> Result<usize, Error> {
     number("number of threads", value, MOST_THREADS)
 }
 
-/// Accepts a number of queries in a sample of live recall.
 pub(crate) fn watched(value: usize) -> Result<usize, Error> {
     number("number of queries of watch_recall", value, MOST_WATCHED)
 }
 
-/// Accepts a share from 0 to 1.
 pub(crate) fn share(what: &str, value: f64) -> Result<f64, Error> {
     match (0.0..=1.0).contains(&value) {
         true => Ok(value),
@@ -104,12 +93,9 @@ pub(crate) fn share(what: &str, value: f64) -> Result<f64, Error> {
 
 pub use stratann_layout::attributes::{MOST_COLUMNS, MOST_ITEMS, MOST_PAYLOAD, MOST_STRING};
 
-/// The largest k that every search accepts. If the index has fewer vectors than k, the results are
-/// padded.
+/// The largest k that every search accepts. Missing results are padded.
 pub const MOST_PADDED: usize = 1 << 16;
 
-/// The largest k for an index of `vectors` vectors, and the explanation of this bound in errors.
-/// `what` describes the number of vectors.
 pub(crate) fn most_answers(vectors: usize, what: &str) -> (usize, &str) {
     match vectors < MOST_PADDED {
         true => (MOST_PADDED, "even if the index has fewer vectors"),
@@ -118,8 +104,7 @@ pub(crate) fn most_answers(vectors: usize, what: &str) -> (usize, &str) {
 }
 
 /// Refuses the numbers of a search that are beyond their bounds. `most` is the largest k, and
-/// `what` explains this bound in errors (for example "the number of vectors in the index"). Every
-/// search calls this function first.
+/// `what` explains this bound in errors.
 ///
 /// # Errors
 /// The call fails with [`Error::Argument`], which names the number, its value and the bound.
@@ -163,13 +148,11 @@ pub fn search(options: &SearchOptions, most: usize, what: &str) -> Result<(), Er
     press(options.press)
 }
 
-/// The error of a search with a `k` of 0.
 pub(crate) fn no_results() -> Error {
     let reason = "a search returns at least one result";
     Error::call("k", 0, reason, "Pass at least 1")
 }
 
-/// Accepts the target recall of a search.
 pub(crate) fn recall(recall: Option<f64>) -> Result<(), Error> {
     match recall {
         Some(recall) if !(recall > 0.0 && recall <= 1.0) => Err(Error::call(
@@ -182,7 +165,6 @@ pub(crate) fn recall(recall: Option<f64>) -> Result<(), Error> {
     }
 }
 
-/// Checks the parameters of PRESS.
 pub(crate) fn press(press: Press) -> Result<(), Error> {
     let Press { low, ratio, seeds } = press;
     // A search with 0 seeds begins at the entry node, which counts as one seed.
@@ -192,7 +174,6 @@ pub(crate) fn press(press: Press) -> Result<(), Error> {
         let remedy = format!("Pass 1 to {MOST_LOW} (2 is usual)");
         return Err(Error::call("length of the low list", low, reason, remedy));
     }
-    // With a ratio of 0, a search would find nothing.
     match ratio > 0.0 && ratio <= 1.0 {
         true => Ok(()),
         false => Err(Error::call(
@@ -204,7 +185,6 @@ pub(crate) fn press(press: Press) -> Result<(), Error> {
     }
 }
 
-/// Checks the numbers of inserts.
 pub(crate) fn writing(options: &WriteOptions) -> Result<(), Error> {
     threads(options.threads)?;
     let direct = &options.direct;
@@ -227,7 +207,7 @@ pub(crate) fn writing(options: &WriteOptions) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses an empty path of an index. The system's own error for an empty path does not help.
+/// The system's own error for an empty path does not help.
 pub(crate) fn path(path: &Path) -> Result<(), Error> {
     match path.as_os_str().is_empty() {
         true => {
@@ -243,7 +223,6 @@ pub(crate) fn path(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The number of results of a call: `k` for each query.
 pub(crate) fn answers(k: usize, queries: usize) -> Result<usize, Error> {
     match k.checked_mul(queries) {
         Some(count) if count <= MOST_ANSWERS => Ok(count),
@@ -256,7 +235,6 @@ pub(crate) fn answers(k: usize, queries: usize) -> Result<usize, Error> {
     }
 }
 
-/// Allocates memory for `count` results, and fills it with `empty`.
 pub(crate) fn room<T: Clone>(count: usize, empty: T) -> Result<Vec<T>, Error> {
     let mut room = Vec::new();
     match room.try_reserve_exact(count) {

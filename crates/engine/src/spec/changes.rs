@@ -11,8 +11,8 @@ pub struct WriteOptions {
     pub durability: Durability,
     /// The maximum number of threads that insert the rows of one call.
     pub threads: usize,
-    /// The strategy by which new vectors are inserted. `None` stands for the choice of the preset.
-    /// If the layout does not support direct inserts, vectors wait for a merge.
+    /// The strategy of inserts. `None` is the choice of the preset. Without direct inserts in the
+    /// layout, vectors wait for a merge.
     pub update: Option<Update>,
     /// The options of direct inserts.
     pub direct: DirectOptions,
@@ -46,29 +46,26 @@ pub enum Durability {
 pub struct DirectOptions {
     /// The method by which full lists are pruned.
     pub pruning: Pruning,
-    /// The list size (L) of the search that an insert makes. `None` means the degree plus 32, as in
-    /// OdinANN §4.6. If searches use all nodes on the pages that they read, `None` means the
-    /// degree, since these nodes are candidates as well.
+    /// The list size (L) of the search of an insert. `None` means the degree plus 32, as in OdinANN
+    /// §4.6. If searches use all nodes on a page, it means the degree.
     pub list: Option<usize>,
     /// The maximum number of bytes of changes that wait in memory ([`Update::Accumulate`]).
     pub pending: u64,
-    /// Whether an insert writes the page of the new vector ([`Update::Accumulate`]). If true,
-    /// writes begin with the first insert, so searches that run beside inserts are equally fast
-    /// from the start. If false, new vectors wait in memory as changes do.
+    /// Whether an insert writes the page of the new vector ([`Update::Accumulate`]). Searches
+    /// beside inserts are then equally fast from the start. If false, new vectors wait in memory.
     pub write_home: bool,
     /// Whether background threads write the pages that inserts changed (OdinANN §3.3, optimisation
-    /// 1: the write-back cache). If false, each insert waits until its pages are on storage. Under
-    /// [`Update::Relocate`], the insert keeps the locks of its records while it waits. `false` is
-    /// useful only for the comparison in Figure 9 of the paper.
+    /// 1: the write-back cache). If false, each insert waits for its pages, under
+    /// [`Update::Relocate`] with the locks of its records, as in the comparison of the paper's
+    /// Figure 9.
     pub write_behind: bool,
     /// The number of concurrent inserts on each thread.
     pub in_flight: usize,
-    /// Whether the rows of one call wait for a merge if a merge is cheaper than inserting each row.
-    /// A merge is cheaper for 1,000 rows and more, if they are at least an eighth of the index. The
-    /// call makes the merge itself.
+    /// Whether the call merges its rows if a merge is cheaper than inserts: for 1,000 rows and
+    /// more, if they are at least an eighth of the index.
     pub merge_many: bool,
-    /// The number of changes between two checkpoints. In a cluster index: the number of waiting
-    /// vectors at which a rebalance is due. With `None`, the number grows with the index.
+    /// The number of changes between two checkpoints. In a cluster index, the number of waiting
+    /// vectors at which a rebalance is due. With `None`, it grows with the index.
     pub checkpoint: Option<u64>,
 }
 
@@ -92,8 +89,7 @@ impl Default for DirectOptions {
 pub enum Pruning {
     /// Compares only the new node with the other nodes.
     Delta,
-    /// Compares all nodes with each other, as in DiskANN. This method is the baseline in Figure 9
-    /// of OdinANN.
+    /// Compares all nodes with each other, as in DiskANN (the baseline in Figure 9 of OdinANN).
     Full,
 }
 
@@ -104,28 +100,25 @@ pub struct MergeWhen {
     pub deleted: f64,
     /// The mean reads of a query, as a multiple of the reads with nothing deleted.
     pub reads: f64,
-    /// The number of vectors that wait in memory, as a share of the number on storage. Rows that
-    /// were set without a vector count as vectors of the same size.
+    /// The number of vectors that wait in memory, as a share of the number on storage. Rows without
+    /// a vector count too.
     pub logged: f64,
-    /// Dead bytes in the files of clusters, as a share of these files. In a graph: pages beyond the
-    /// number that a build would need, as a share of all pages. If the graph has ten times `least`
-    /// vectors or more, its limit is 0.55, or this value if this value is higher.
+    /// Dead bytes in the files of clusters, as a share of these files. In a graph: superfluous
+    /// pages, as a share of all pages. A graph of ten times `least` vectors has a limit of at least
+    /// 0.55.
     pub garbage: f64,
-    /// The reads of a probe of one cluster in a grouped index, as a multiple of the reads after the
-    /// build. If vectors were added to a cluster, a probe of the cluster needs more than one read.
-    /// A search probes several clusters that have vectors in common. So if a probe makes 1.3 times
-    /// the reads, a search makes less than 1.3 times the reads.
+    /// The reads of a probe in a grouped index, as a multiple of the reads after the build. The
+    /// multiple of a search is lower, since its clusters have vectors in common.
     pub scattered: f64,
     /// The number of vectors, as a multiple of the number at the last build or merge. The limit
-    /// applies if the last build or merge had fewer vectors than a codebook is trained on.
+    /// applies if that build or merge had fewer vectors than a codebook is trained on.
     pub grown: f64,
-    /// The share of all vectors that were inserted since the last build or merge, and are unlike
-    /// the vectors on which the codes were trained. Searches often miss such vectors.
+    /// The share of inserted vectors that are unlike the vectors on which the codes were trained.
+    /// Searches often miss such vectors.
     pub drifted: f64,
-    /// The minimum number of changed vectors for a merge. Some rules have a lower minimum, which
-    /// applies if this value is higher. For `drifted`, 256 inserted vectors suffice. For `deleted`,
-    /// 64 deleted vectors suffice if their share is twice the limit. For `grown`, and for `garbage`
-    /// in a small graph, 32 inserted vectors can suffice.
+    /// The minimum number of changed vectors for a merge. Some rules have a lower minimum: 256
+    /// inserted vectors for `drifted`; 64 deleted vectors for `deleted`, at twice the limit; 32 for
+    /// `grown`, and for `garbage` in a small graph.
     pub least: u64,
 }
 

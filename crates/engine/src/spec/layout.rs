@@ -1,5 +1,4 @@
-//! The layout of an index. [`stores::topology`](crate::stores::topology) has the properties of each
-//! layout.
+//! The layout of an index. [`stores::topology`](crate::stores::topology) has its properties.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,32 +6,28 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
-    /// The vector and the list are side by side in records of one size. Neither of them is
-    /// compressed, as in DiskANN.
+    /// The uncompressed vector and list are side by side in records of one size, as in DiskANN.
     Coupled,
     /// The compressed vector and the compressed list are side by side in slotted pages.
     Packed,
-    /// Compressed lists are in pages without vectors, and compressed vectors are in segments, as in
-    /// DecoupleVS §3.3.
+    /// Compressed lists are in pages, and compressed vectors in segments, as in DecoupleVS §3.3.
     Decoupled,
-    /// The layout [`Coupled`](Layout::Coupled), with the codes of the neighbours beside each list
-    /// (AiSAQ §3.1). So no codes stay in memory.
+    /// As [`Coupled`](Layout::Coupled), with the codes of the neighbours beside each list (AiSAQ
+    /// §3.1), so that no codes stay in memory.
     Inline,
-    /// The layout [`Packed`](Layout::Packed), but with only the leading part of each vector beside
-    /// its list. A search ranks nodes by the leading parts. The trailing parts are in segments.
+    /// As [`Packed`](Layout::Packed), but only the leading part of each vector is beside its list.
+    /// The trailing parts are in segments.
     Layered,
-    /// The id, vector and list of each node are stored without padding, for memory that is read in
-    /// units of bytes (second-tier memory §5).
+    /// The id, vector and list of each node without padding, for memory that is read in units of
+    /// bytes (second-tier memory §5).
     Csr,
-    /// Clusters in place of a graph. Each posting list has the vectors of all its members, as in
-    /// SPANN.
+    /// Clusters. A posting list has the vectors of all its members, as in SPANN.
     Replicated,
-    /// Clusters in place of a graph. Each posting list has only the numbers of its members, and
-    /// every vector is stored once. The second-tier memory paper calls this layout decoupled
-    /// (§6.1).
+    /// Clusters. A posting list has only the numbers of its members; every vector is stored once.
+    /// The second-tier memory paper calls this layout decoupled (§6.1).
     Addressed,
-    /// The layout [`Addressed`](Layout::Addressed), but each vector is stored in the group of one
-    /// of its clusters. One read returns a whole group (second-tier memory paper, §6.2).
+    /// As [`Addressed`](Layout::Addressed), but each vector is in the group of one of its clusters,
+    /// which one read returns (second-tier memory paper, §6.2).
     Grouped,
 }
 

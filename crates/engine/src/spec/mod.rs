@@ -11,6 +11,5 @@ pub use self::layout::Layout;
 pub use self::preset::{Compression, Order, Preset, Press, Rerank, Update};
 pub use self::searches::{SearchOptions, Strategy, Way};
 
-/// The approximate memory of a search thread: its stack, its ring and its first buffers. A budget
-/// always includes two threads.
+/// The approximate memory of a search thread: its stack, its ring and its first buffers.
 pub const THREAD_BYTES: u64 = 512 << 10;

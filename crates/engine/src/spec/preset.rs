@@ -1,8 +1,8 @@
 //! Presets. A preset describes a system as one choice for each of the engine's options.
 //!
-//! A [`Preset`] is a plain value. A build writes it into the manifest, and a search uses its
-//! choices as defaults. No other part of the engine knows the name of a system or a paper. A caller
-//! can replace each choice alone, to measure the effect of this choice.
+//! A build writes the preset into the manifest, and a search uses its choices as defaults. No other
+//! part of the engine knows the name of a system. A caller can replace each choice alone, to
+//! measure its effect.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,8 +14,7 @@ use stratann_vector::LowCodes;
 use super::{Layout, Strategy};
 use crate::Error;
 
-/// Declares an enum of named choices: the list of all variants, the name of each variant and a line
-/// about it, and the conversions between names and variants.
+/// Declares an enum of named choices, with conversions between names and variants.
 macro_rules! named {
     (
         $(#[$doc:meta])*
@@ -78,26 +77,25 @@ named! {
     pub enum Order, "order" {
         /// Nodes have the order of the rows in the input file, as in DiskANN.
         Input = "input", "Vectors have the order of the input file",
-        /// Rows that are near each other in space are near each other on disk. Recursive balanced
-        /// bisection finds this order.
+        /// Rows that are near in space are near on disk, by recursive balanced bisection.
         Locality = "locality", "Near vectors are stored near each other",
     }
 }
 
 named! {
-    /// The compression of lists and vectors. All choices are lossless. The coupled, inline and csr
-    /// layouts support only [`Raw`](Compression::Raw).
+    /// The lossless compression of lists and vectors. The coupled, inline and csr layouts support
+    /// only [`Raw`](Compression::Raw).
     pub enum Compression, "compression" {
-        /// Vectors are uncompressed. Lists are uncompressed in the coupled and inline layouts. In
-        /// csr, each link takes as many bits as the largest node number needs. In other layouts,
-        /// lists are Elias–Fano codes.
+        /// Vectors are uncompressed, and lists too in the coupled and inline layouts. In csr, a
+        /// link has the bits of the largest node number. In other layouts, lists are Elias–Fano
+        /// codes.
         Raw = "raw", "Vectors uncompressed; lists uncompressed in the layouts coupled and inline, with links of a few bits in csr, else Elias-Fano codes",
-        /// The compression of DecoupleVS §3.2. Lists are Elias–Fano codes. Vectors are XORed with
-        /// the base vector of their chunk if this makes them shorter. Then they are Huffman-coded
-        /// with one table for each segment.
+        /// The compression of DecoupleVS §3.2. Lists are Elias–Fano codes. Vectors are
+        /// Huffman-coded with a table for each segment, after an XOR with the base vector of their
+        /// chunk if this helps.
         Paper = "paper", "Lists as Elias-Fano codes; vectors Huffman-coded, after XOR with a base vector where that helps (DecoupleVS)",
-        /// Each list has the codec that makes the list shortest. Each segment of vectors has the
-        /// codec that makes a sample of the segment's vectors shortest.
+        /// Each list has the codec that makes it shortest. Each segment of vectors has the codec
+        /// that is shortest on a sample.
         Best = "best", "For each list and each segment of vectors, the codec that makes it shortest",
     }
 }
@@ -105,22 +103,21 @@ named! {
 named! {
     /// The way in which a new vector is written to the index on storage.
     pub enum Update, "way to update" {
-        /// The vector waits in a graph in memory. A caller requests the merge of this graph into
-        /// the index (FreshDiskANN; DecoupleVS §3.5).
+        /// The vector waits in a graph in memory until a caller merges this graph into the index
+        /// (FreshDiskANN; DecoupleVS §3.5).
         Merge = "merge", "New vectors wait in memory until a merge (FreshDiskANN)",
-        /// The vector is written at once. Each list that gets a link to the vector is rewritten at
-        /// once, in the place where it is. This is the baseline of OdinANN's Figure 9. If codes are
-        /// in the pages, this is the only direct insert. It then needs no codes and no placement
-        /// table in memory.
+        /// The vector is written at once, and so are the lists that get a link to it, in place (the
+        /// baseline of OdinANN's Figure 9). If codes are in the pages, this is the only direct
+        /// insert, and needs neither codes nor a placement table in memory.
         InPlace = "in-place", "New vectors are written at once, and each changed page is rewritten in place",
-        /// The vector is written at once. The insert writes all records that it changes together,
-        /// to pages with free slots (OdinANN §3.2).
+        /// The vector is written at once. The insert writes all changed records together, to pages
+        /// with free slots (OdinANN §3.2).
         Relocate = "relocate", "New vectors are written at once, and changed records are written together to free slots (OdinANN)",
-        /// The vector is written at once. Changes of lists by many inserts wait in memory, and are
-        /// later written together to the pages of these lists.
+        /// The vector is written at once. Changes of lists wait in memory, and are later written
+        /// together to the pages of these lists.
         Accumulate = "accumulate", "New vectors are written at once, and changes of pages are collected in memory and written together",
-        /// The vector waits in memory. It later joins clusters on storage, together with other new
-        /// vectors. Changed clusters are split, merged and rewritten (SPFresh).
+        /// The vector waits in memory, and later joins clusters on storage with other new vectors.
+        /// Changed clusters are split, merged and rewritten (SPFresh).
         Rebalance = "rebalance", "New vectors wait in memory, and batches of them are added to clusters; changed clusters are split and merged (SPFresh)",
     }
 }
@@ -131,16 +128,14 @@ named! {
 pub struct Rerank {
     /// The number of candidates in a batch (B).
     pub batch: usize,
-    /// The least share of a batch that must enter the results. If a smaller share enters the
-    /// results, re-ranking ends. With 0, re-ranking never ends early.
+    /// The least share of a batch that must enter the results. If the share is smaller, re-ranking
+    /// ends. With 0, it never ends early.
     pub benefit: f64,
-    /// Whether the errors of codes end re-ranking, instead of `benefit`. After the first K + B
-    /// candidates are ranked, the search reads all candidates that may still be results at once.
-    /// Then re-ranking ends.
+    /// Whether the errors of codes end re-ranking, and not `benefit`. After the first K + B
+    /// candidates, the search reads all candidates that may still be results.
     pub estimate: bool,
-    /// The re-ranking ratio. If the ratio is not 0, the search ranks this share of the candidate
-    /// list by exact vectors after the traversal, all at once. It ranks at least k candidates
-    /// (DistVS §3.1).
+    /// If not 0, this share of the candidate list is ranked by exact vectors after the traversal,
+    /// all at once. At least k candidates are ranked (DistVS §3.1).
     pub ratio: f64,
 }
 
@@ -161,8 +156,8 @@ pub struct Preset {
     pub about: &'static str,
     /// The assignment of node numbers at a build.
     pub order: Order,
-    /// The layout of lists and vectors as bytes. With `None`, a build chooses the layout by the
-    /// size of a vector, a sample of the rows, and the memory that searches will have.
+    /// The layout of lists and vectors as bytes. With `None`, a build chooses by the size of a
+    /// vector, a sample of the rows, and the memory that searches will have.
     pub layout: Option<Layout>,
     /// The compression of lists and vectors.
     pub compression: Compression,
@@ -170,8 +165,7 @@ pub struct Preset {
     pub strategy: Strategy,
     /// The beam width W of best-first search, or the greatest width of the pipeline.
     pub beam: usize,
-    /// Whether a search starts from the navigation graph, if the index has such a graph. Otherwise
-    /// a search starts from the medoid.
+    /// Whether a search starts from the navigation graph, if there is one, and not from the medoid.
     pub navigation: bool,
     /// The number of entry points whose codes stay in memory, if all other codes are in the nodes
     /// (n_ep, AiSAQ §3.1).
@@ -180,11 +174,11 @@ pub struct Preset {
     pub whole_page: bool,
     /// The rule that ends re-ranking, if vectors are stored apart from lists.
     pub rerank: Rerank,
-    /// The way to insert vectors, if layout and metric allow direct inserts. Otherwise new vectors
-    /// wait for a merge.
+    /// The way to insert vectors. If layout or metric do not allow direct inserts, vectors wait for
+    /// a merge.
     pub update: Update,
-    /// The kind of low codes. `None` if vectors have codes of one precision. [`Strategy::Press`]
-    /// needs codes of two precisions. With low codes, new vectors wait for a merge.
+    /// The kind of low codes. `None` if vectors have codes of one precision. With low codes, new
+    /// vectors wait for a merge.
     #[serde(serialize_with = "named_or_none")]
     pub low_codes: Option<LowCodes>,
 }
@@ -196,35 +190,31 @@ fn named_or_none<S: Serializer>(
     low_codes.map(LowCodes::name).serialize(serializer)
 }
 
-/// The width of a search by [PRESS](Strategy::Press) (DistVS §3.1). It consists of the length of
-/// the low list, and of the share of it that is refined. The length of the high list is
+/// The width of a search by [PRESS](Strategy::Press) (DistVS §3.1). The length of the high list is
 /// [`SearchOptions::list`](crate::SearchOptions::list).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Press {
-    /// The greatest length of the low list (D_low), as a multiple of the length of the high list
-    /// (D_high).
+    /// The greatest length of the low list (D_low), as a multiple of the high list (D_high).
     pub low: f64,
     /// The refinement ratio. In each round, high codes score the nearest remaining candidates of
-    /// the low list. Their number is this share of the length of the low list.
+    /// the low list, at this share of its length.
     pub ratio: f64,
-    /// The number of seeds. Seeds are nodes spread over the collection, which low codes score
-    /// first. A search without a navigation graph begins near the nearest seed. With 0 seeds, it
-    /// begins at the graph's entry node.
+    /// The number of nodes, spread over the collection, that low codes score first. Without a
+    /// navigation graph, a search begins near the nearest of them. With 0, it begins at the entry
+    /// node.
     pub seeds: usize,
 }
 
 impl Press {
-    /// The parameters of DistVS §3.1. The low list is twice as long as the high list, and the
-    /// refinement ratio is 0.3. Searches begin at the graph's entry node.
+    /// The parameters of DistVS §3.1: D_low is twice D_high, the refinement ratio is 0.3, and
+    /// searches begin at the graph's entry node.
     pub const PAPER: Press = Press {
         low: 2.0,
         ratio: 0.3,
         seeds: 0,
     };
     /// The parameters with the least work of all that were tried on photo-sift and package-text,
-    /// with a beam width of 8 (`docs/results/search.md`). The low list is longer than in the paper,
-    /// and the refined share in each round is smaller. So high codes score fewer candidates, and no
-    /// candidate is dropped too soon. Seeds reduce the work as well.
+    /// with a beam width of 8 (`docs/results/search.md`).
     pub const TUNED: Press = Press {
         low: 3.0,
         ratio: 0.2,
@@ -271,8 +261,8 @@ impl Preset {
         update: Update::Merge,
         low_codes: None,
     };
-    /// AiSAQ. It has DiskANN's graph and search, with the codes in the nodes (AiSAQ §3.1), and a
-    /// beam width of 4 as in AiSAQ §4.1.
+    /// AiSAQ: DiskANN's graph and search, with the codes in the nodes (AiSAQ §3.1), and a beam
+    /// width of 4 (§4.1).
     pub const AISAQ: Preset = Preset {
         name: "aisaq",
         about: "AiSAQ: the graph and search of diskann, with the codes of neighbours in each node; a search needs about 10 MB of memory for an index of any size",
@@ -304,7 +294,7 @@ impl Preset {
         update: Update::Merge,
         low_codes: None,
     };
-    /// OdinANN (Guo and Lu, FAST 2026). It has the search of PipeANN, and direct inserts that write
+    /// OdinANN (Guo and Lu, FAST 2026): the search of PipeANN, and direct inserts that write
     /// changed records to free slots.
     pub const ODINANN: Preset = Preset {
         name: "odinann",
@@ -312,9 +302,9 @@ impl Preset {
         update: Update::Relocate,
         ..Self::PIPEANN
     };
-    /// The graph index for second-tier memory (§5 of the paper by Cheng et al.). Rows have no
-    /// padding, and a search reads them one by one. Queries take turns while they wait for the
-    /// memory. The graph and all other choices are as in DiskANN.
+    /// The graph index for second-tier memory (§5 of the paper by Cheng et al.). It is DiskANN's
+    /// graph, in rows without padding that are read one by one. Queries take turns while they wait
+    /// for the memory.
     pub const TIERED_GRAPH: Preset = Preset {
         name: "tiered-graph",
         about: "Second-tier memory: input order; rows without padding (CSR); best-first search of one node at a time; while a query waits for memory, another one computes",
@@ -323,9 +313,8 @@ impl Preset {
         ..Self::DISKANN
     };
     /// DistVS (Yin et al., NSDI 2026) with the layout of its §3.1 and the beam width of its §5.1.
-    /// Lists and vectors are stored apart, and each vector has codes of two precisions.
-    /// [`Press::PAPER`](crate::Press::PAPER) has the paper's list sizes and refinement ratio. By
-    /// default, a search uses [`Press::TUNED`](crate::Press::TUNED).
+    /// Searches use [`Press::TUNED`](crate::Press::TUNED) by default, not
+    /// [`Press::PAPER`](crate::Press::PAPER).
     pub const DISTVS: Preset = Preset {
         name: "distvs",
         about: "DistVS: lists and vectors stored apart, and codes of two precisions; a search ranks by low codes, then high codes (PRESS), then exact vectors",
@@ -358,7 +347,7 @@ impl Preset {
         update: Update::Rebalance,
         low_codes: None,
     };
-    /// The cluster index of the paper on second-tier memory (its §6). Each vector is stored once,
+    /// The cluster index of the paper on second-tier memory (its §6): each vector is stored once,
     /// in the group of one of its clusters.
     pub const TIERED_CLUSTER: Preset = Preset {
         name: "tiered-cluster",

@@ -13,19 +13,17 @@ use crate::{Error, Layout, bounds};
 /// A directory in the root of a file system that only the user root may read.
 const LOST: &str = "lost+found";
 
-/// The name that the MANIFEST of an unfinished snapshot has until it is committed
-/// ([`snapshot`](crate::snapshot)).
+/// The name of the MANIFEST of an unfinished snapshot ([`snapshot`](crate::snapshot)).
 pub(crate) const UNFINISHED_SNAPSHOT: &str = "SNAPSHOT.new";
 
-/// The absolute path of an index. It stays valid if the process changes its working directory.
+/// The path stays valid if the process changes its working directory.
 pub(crate) fn home(path: &Path) -> Result<PathBuf, Error> {
     bounds::path(path)?;
     let failed = |source| TierError::io("look for", path.display().to_string(), 0, 0, source);
     Ok(std::path::absolute(path).map_err(failed)?)
 }
 
-/// The directory at `path`, which must exist. If the process may not read the directory, the error
-/// differs from the error for a missing directory.
+/// An unreadable directory has another error than a missing one.
 pub(crate) fn existing(path: &Path) -> Result<Directory, Error> {
     bounds::path(path)?;
     Directory::open(path).map_err(|error| match &error {
@@ -40,7 +38,6 @@ pub(crate) fn existing(path: &Path) -> Result<Directory, Error> {
     })
 }
 
-/// The manifest of the index in a volume.
 pub(crate) fn manifest(volume: &dyn Volume) -> Result<Manifest, Error> {
     let bytes = match volume.read(MANIFEST) {
         Ok(bytes) => bytes,
@@ -87,16 +84,11 @@ pub(crate) fn manifest(volume: &dyn Volume) -> Result<Manifest, Error> {
     Ok(manifest)
 }
 
-/// Whether an error of the operating system means that no file has this name.
 pub(crate) fn is_absent(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// Whether a directory has a MANIFEST.
-///
-/// # Errors
-/// The call fails if the answer is unknown, since the directory may not be read or its file system
-/// fails.
+/// The call fails if it is unknown whether the directory has a MANIFEST.
 pub(crate) fn is_index(path: &Path) -> Result<bool, Error> {
     let place = path.join(MANIFEST);
     match std::fs::metadata(&place) {
@@ -108,11 +100,7 @@ pub(crate) fn is_index(path: &Path) -> Result<bool, Error> {
     }
 }
 
-/// The names of the indexes in a directory, sorted. A hidden folder does not count, since it is an
-/// unfinished copy, or is in a trash.
-///
-/// # Errors
-/// The call fails if the directory cannot be listed, or if one of its directories may not be read.
+/// Hidden folders do not count. They are unfinished copies, or are in a trash.
 pub(crate) fn indexes_in(path: &Path) -> Result<Vec<String>, Error> {
     let failed = |source| TierError::io("list", path.display().to_string(), 0, 0, source);
     let mut indexes = Vec::new();
@@ -130,7 +118,6 @@ pub(crate) fn indexes_in(path: &Path) -> Result<Vec<String>, Error> {
     Ok(indexes)
 }
 
-/// The error for a directory that certainly has no manifest.
 fn no_manifest(volume: &dyn Volume) -> Error {
     let path = PathBuf::from(volume.name());
     if let Ok(true) = volume.exists(UNFINISHED_SNAPSHOT) {
@@ -143,7 +130,6 @@ fn no_manifest(volume: &dyn Volume) -> Error {
         Ok(indexes) => indexes,
         // A simulated volume has no directory.
         Err(Error::Tier(TierError::Missing { .. })) => Vec::new(),
-        // It is certain that this directory is no index.
         Err(error) => {
             let reason =
                 format!("it has no MANIFEST, and could not be searched for indexes: {error}");
@@ -163,7 +149,6 @@ fn no_manifest(volume: &dyn Volume) -> Error {
     Error::NotAnIndex { path, reason }
 }
 
-/// Why a directory without a MANIFEST, and without subdirectories of indexes, is no index.
 fn without_indexes(path: &Path) -> &'static str {
     let is_empty = path.read_dir().is_ok_and(|mut all| all.next().is_none());
     match (is_empty, path.join(LOCK_FILE).exists()) {
@@ -178,8 +163,7 @@ fn without_indexes(path: &Path) -> &'static str {
     }
 }
 
-/// The number of vectors of the index in a directory, from its manifest alone. A caller can use it
-/// to choose the size of a cache before it opens the index.
+/// The number of vectors of the index in a directory, from its manifest alone.
 ///
 /// # Errors
 /// The call fails if the directory has no index, or if the manifest is damaged or of a later
@@ -189,7 +173,6 @@ pub fn vectors_in(path: impl AsRef<Path>) -> Result<usize, Error> {
     Ok(manifest.built_vectors() as usize)
 }
 
-/// The layout of an index.
 pub(crate) fn layout(volume: &dyn Volume, manifest: &Manifest) -> Result<Layout, Error> {
     manifest.layout.parse().map_err(|_| {
         let layout = &manifest.layout;

@@ -1,4 +1,4 @@
-//! Reads byte strings. These are files that are read from start to end, piece by piece.
+//! Reads byte strings: files that are read from start to end, piece by piece.
 
 use stratann_layout::{BLOCK, FileEntry, FileKind, LayoutError, Manifest, StreamReader};
 use stratann_tier::{Volume, VolumeReader};
@@ -6,11 +6,10 @@ use stratann_tier::{Volume, VolumeReader};
 use super::{check_length, entry, name_of};
 use crate::Error;
 
-/// The number of bytes that are read at a time, so that a large file never exists twice in memory.
+/// A large file is never twice in memory.
 const PIECE: usize = 256 * BLOCK;
 
-/// Refuses a byte string if its file is too short for a payload of this length. The check is made
-/// before memory is allocated for the payload.
+/// Checks the length of the file before memory is allocated for the payload.
 pub(crate) fn check_room(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -34,7 +33,7 @@ pub(crate) fn check_room(
     .into())
 }
 
-/// Reads a byte string of the index into `out`. `out` has the length of the payload.
+/// `out` has the length of the payload.
 pub(crate) fn read_stream(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -46,8 +45,7 @@ pub(crate) fn read_stream(
     })
 }
 
-/// Reads a byte string of the index. Only the header of the file has the length of the payload. `n`
-/// is as in [`entry`].
+/// The header of the file has the length of the payload.
 pub(crate) fn read_stream_whole(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -61,8 +59,7 @@ pub(crate) fn read_stream_whole(
     Ok(payload)
 }
 
-/// Verifies a byte string without keeping it in memory. `n` is as in [`entry`]. Returns the length
-/// of the payload.
+/// Does not keep the byte string in memory. Returns the length of the payload.
 pub(crate) fn check_stream(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -76,8 +73,8 @@ pub(crate) fn check_stream(
     Ok(length)
 }
 
-/// Passes a byte string to `sink` piece by piece. `n` is as in [`entry`]. `sink` must push each
-/// piece into the reader that it gets. The reader verifies the length, the header and every block.
+/// `sink` must push each piece into the reader, which verifies the length, the header and every
+/// block.
 pub(crate) fn read_pieces(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -95,7 +92,6 @@ pub(crate) fn read_pieces(
     )
 }
 
-/// Does the same as [`read_pieces`], for an open file.
 fn stream_of(
     opened: &dyn VolumeReader,
     volume: &dyn Volume,
@@ -120,8 +116,7 @@ fn stream_of(
     Ok(())
 }
 
-/// Does the same as [`read_stream_whole`], for an open file. The file may have been renamed or
-/// removed after it was opened.
+/// The open file may have been renamed or removed.
 pub(crate) fn read_opened(
     opened: &dyn VolumeReader,
     volume: &dyn Volume,

@@ -1,5 +1,5 @@
 //! The stores of an open cluster index: its heads in memory, and the positions of its posting lists
-//! and vectors. In names of this module, *extent* means posting list.
+//! (*extents*) and vectors. [`stratann_layout::clusters`] has the byte tables.
 //!
 //! ```text
 //!                 a probe reads an extent with            and then
@@ -8,13 +8,10 @@
 //!   grouped       a group, and node numbers of strays     strays that are in no probed group
 //! ```
 //!
-//! Changes after the build are in later files. If the members of a cluster changed, a later file
-//! has a new posting list for the cluster. If several files have a posting list of the cluster, the
-//! last file counts. New vectors are stored in these posting lists (replicated) or in a file of
-//! single vectors. In a grouped index, a new posting list has no group, so its members are read one
-//! by one. The members of the old group are still next to each other in the build's file.
-//!
-//! The byte tables are in [`stratann_layout::clusters`].
+//! If the members of a cluster changed after the build, a later file has a new posting list for it;
+//! the last file counts. New vectors are in these posting lists (replicated) or in a file of single
+//! vectors. In a grouped index, a new posting list has no group, so its members are read one by
+//! one.
 
 pub(crate) mod reader;
 mod scatter;
@@ -35,7 +32,6 @@ use crate::navigation::Navigation;
 use crate::stores::reading;
 use crate::{Error, stored};
 
-/// The common part of the compositions of cluster layouts.
 const fn composition(about: &'static str, vectors: FileKind, extents: FileKind) -> Composition {
     Composition {
         about,
@@ -47,41 +43,35 @@ const fn composition(about: &'static str, vectors: FileKind, extents: FileKind) 
     }
 }
 
-/// The composition of [`Layout::Replicated`](crate::Layout::Replicated).
 pub(crate) const REPLICATED: Composition = composition(
     "Clusters: each vector is stored in every cluster that it is a member of, for SSDs (SPANN)",
     FileKind::Replicated,
     FileKind::Replicated,
 );
 
-/// The composition of [`Layout::Addressed`](crate::Layout::Addressed).
 pub(crate) const ADDRESSED: Composition = composition(
     "Clusters: each vector is stored once, in input order; a cluster has the numbers of its members",
     FileKind::Addressed,
     FileKind::Postings,
 );
 
-/// The composition of [`Layout::Grouped`](crate::Layout::Grouped).
 pub(crate) const GROUPED: Composition = composition(
     "Clusters: each vector is stored once, in the group of one of its clusters; one read returns a whole group",
     FileKind::Grouped,
     FileKind::Grouped,
 );
 
-/// The most bytes in one read of several single vectors. One vector may be longer.
+/// The most bytes in one read of several single vectors.
 const MOST_BYTES: usize = 64 << 10;
-/// If the gap between two vectors has at most this many bytes, one read covers both vectors. By the
-/// models of devices in `stratann-tier`, a request to an SSD takes as much time as the transfer of
-/// this many bytes. A request over RDMA takes two thirds of this time, and a request to CXL or NVM
-/// almost none. But each request also costs CPU time, which limits searches on CXL and NVM.
+/// If the gap between two vectors has at most this many bytes, one read covers both. A request to
+/// an SSD takes as much time as the transfer of so large a gap. Requests to RDMA, CXL and NVM take
+/// less, but cost CPU time too.
 const GAP: u64 = 1 << 10;
 
 /// A file that is read in units of bytes, and not of pages.
 pub(crate) struct ByteFile {
     pub(crate) tier: Arc<dyn Tier>,
-    /// The file's name in the volume.
     pub(crate) name: String,
-    /// The file's name in errors.
     pub(crate) file: String,
 }
 
@@ -94,8 +84,7 @@ impl ByteFile {
         })
     }
 
-    /// Returns the offset and the length of the aligned read that covers some bytes, and the
-    /// position of these bytes in the read.
+    /// The offset and length of the aligned read that covers some bytes, and their position in it.
     pub(crate) fn reach(&self, offset: u64, bytes: usize) -> (u64, usize, usize) {
         let alignment = u64::from(self.tier.alignment().max(1));
         let start = offset - offset % alignment;
@@ -104,79 +93,56 @@ impl ByteFile {
     }
 }
 
-/// The location of a build's vectors.
 pub(crate) enum Vectors {
-    /// Each vector, with its number, is in the posting lists of all its clusters.
     Replicated,
-    /// Each vector is in one posting list, as a part of its group.
     Grouped(Groups),
-    /// The vectors are in a file without posting lists.
     Addressed,
 }
 
-/// The groups of a build. A group is a range of node numbers. The vectors of these nodes are at the
-/// end of a posting list.
+/// The groups of a build. A group is a range of node numbers; its vectors are at the end of a
+/// posting list.
 pub(crate) struct Groups {
     /// The first number of each group, and then the number after the last group.
     firsts: Vec<u32>,
-    /// The end of each group in the file of posting lists.
     ends: Vec<u64>,
 }
 
-/// A file of vectors that are read one by one, without posting lists.
 struct MemberFile {
-    /// The index of this file in the list of all files.
     file: usize,
     members: Members,
-    /// The numbers of the vectors in the file.
     numbers: Range<u32>,
 }
 
-/// The position of a cluster's posting list.
 #[derive(Clone, Copy)]
 pub(crate) struct ExtentAt {
-    /// The index of the posting list's file.
     pub(crate) file: usize,
-    /// The offset of its first byte.
     pub(crate) offset: u64,
-    /// The length in bytes.
     pub(crate) bytes: usize,
 }
 
-/// An [`ExtentAt`] that takes less memory.
 struct Packed {
     offset: u64,
     file: u32,
     bytes: u32,
 }
 
-/// The position of a vector that is read without its posting list.
 #[derive(Clone, Copy)]
 pub(crate) struct MemberAt {
-    /// The index of the vector's file.
     pub(crate) file: usize,
-    /// The offset of its first byte.
     pub(crate) offset: u64,
-    /// The length in bytes.
     pub(crate) bytes: usize,
 }
 
-/// Vectors near each other that one read returns, without their posting lists.
 #[derive(Clone, Copy)]
 pub(crate) struct Run {
-    /// The index of their file.
     pub(crate) file: usize,
-    /// The offset of the first vector.
     pub(crate) offset: u64,
-    /// The length in bytes, including gaps.
     pub(crate) bytes: usize,
-    /// The number of vectors.
     pub(crate) vectors: usize,
 }
 
 impl Run {
-    /// Returns the longest prefix of `places` that is worth one read, or `None` if `places` is
-    /// empty. The positions must be in the order of node numbers.
+    /// The longest prefix of `places` that is worth one read. Node numbers ascend in `places`.
     pub(crate) fn of(places: &[MemberAt]) -> Option<Run> {
         let begin = places.first()?;
         let (mut vectors, mut end) = (1, begin.offset + begin.bytes as u64);
@@ -196,47 +162,31 @@ impl Run {
     }
 }
 
-/// An open cluster index.
 pub(crate) struct ClusterStores {
-    /// The properties of its stores.
     pub(crate) composition: &'static Composition,
-    /// All files that searches read: the posting lists of the build, then the vectors of the build
-    /// if these are apart from posting lists, then the files written after the build.
+    /// The posting lists of the build, then its vectors if these are apart, then later files.
     pub(crate) files: Vec<ByteFile>,
-    /// The shape of each file.
     shapes: Vec<ClusterShape>,
     kind: ExtentKind,
-    /// The position of the posting list of each cluster.
     places: Vec<Packed>,
     pub(crate) vectors: Vectors,
-    /// The files of vectors that are in no group and are read without posting lists.
     members: Vec<MemberFile>,
     model: ListModel,
     /// The heads, with the graph over them. The position of a head is its cluster.
     pub(crate) heads: Navigation,
     /// The mean distance of a vector to the nearest head, as the build measured it.
     pub(crate) radius: f32,
-    /// The mean number of a cluster's members that are stored outside its posting list, after the
-    /// build.
+    /// The mean number of a cluster's members outside its posting list, after the build.
     pub(crate) others: f64,
-    /// The number of vectors of the build. The next field is the number of all vectors.
     built: u32,
     nodes: u32,
-    /// The number of clusters of the build.
     clusters_built: u32,
-    /// The changes since the build.
     amended: Option<AmendedFile>,
-    /// A sample of clusters, with the positions of their posting lists after the build. It is empty
-    /// if vectors are not in groups.
+    /// The positions of the posting lists of some clusters after the build. Empty without groups.
     built_sample: Vec<(u32, ExtentAt)>,
 }
 
 impl ClusterStores {
-    /// Opens the clusters that the manifest names. The call reads heads and tables, but no other
-    /// vectors.
-    ///
-    /// # Errors
-    /// A file is missing, damaged, of a later format or of another index.
     pub(crate) fn open(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
         let composition = stored::layout(volume, manifest)?.composition();
         let facts = reading::cluster_facts(volume, manifest)?;
@@ -285,7 +235,6 @@ impl ClusterStores {
         Ok(stores)
     }
 
-    /// Applies the changes since the build.
     fn take_amended(
         &mut self,
         volume: &dyn Volume,
@@ -293,8 +242,7 @@ impl ClusterStores {
         extents: FileKind,
         amended: AmendedFile,
     ) -> Result<(), Error> {
-        // A rebalance dissolves clusters in the replicated layout alone. In other layouts, the
-        // vectors of the build stay at their offsets, and no table records free node numbers.
+        // In other layouts, no table records the free node numbers of dissolved clusters.
         if self.kind != ExtentKind::Replicated && amended.clusters < self.clusters_built {
             return Err(Error::Damaged {
                 file: stored::file_of(volume, manifest, FileKind::Amended, None)?,
@@ -304,8 +252,7 @@ impl ClusterStores {
                 ),
             });
         }
-        // The cast is exact, since an earlier check refuses a manifest with more nodes than a `u32`
-        // can count.
+        // An earlier check refuses a manifest with more nodes than a `u32` can count.
         self.nodes = manifest.nodes() as u32;
         let mut later: Vec<Option<Packed>> = Vec::new();
         later.resize_with(amended.clusters as usize, || None);
@@ -316,8 +263,6 @@ impl ClusterStores {
             self.files.push(ByteFile::open(volume, entry)?);
             self.shapes.push(shape);
             for (extent, offset) in segment.extents.iter().zip(segment.offsets(self.kind)) {
-                // If a rebalance dissolved a cluster after this file was written, the posting list
-                // belongs to no cluster.
                 if let Some(place) = later.get_mut(extent.cluster as usize) {
                     *place = Some(Packed {
                         offset,
@@ -380,7 +325,6 @@ impl ClusterStores {
         Ok(())
     }
 
-    /// The number of clusters.
     pub(crate) fn clusters(&self) -> u32 {
         self.places.len() as u32
     }
@@ -390,25 +334,21 @@ impl ClusterStores {
         self.nodes.into()
     }
 
-    /// The number of vectors in the posting lists that were written after the build. Each copy of a
-    /// vector counts.
+    /// The number of vectors in posting lists after the build. Each copy of a vector counts.
     pub(crate) fn records_since(&self) -> u64 {
         let segments = self.amended.iter().flat_map(|amended| &amended.extents);
         let extents = segments.flat_map(|segment| &segment.extents);
         extents.map(|extent| u64::from(extent.records)).sum()
     }
 
-    /// The changes since the build.
     pub(crate) fn amended(&self) -> Option<&AmendedFile> {
         self.amended.as_ref()
     }
 
-    /// The bytes of an id beside its vector, in the files of the build.
     pub(crate) fn id_bytes(&self) -> usize {
         self.shapes[0].id_bytes
     }
 
-    /// The number of files of the build. They are the first files.
     pub(crate) fn files_built(&self) -> usize {
         match self.vectors {
             Vectors::Replicated | Vectors::Grouped(_) => 1,
@@ -416,17 +356,14 @@ impl ClusterStores {
         }
     }
 
-    /// The contents of posting lists.
     pub(crate) fn kind(&self) -> ExtentKind {
         self.kind
     }
 
-    /// The model that codes the numbers of members.
     pub(crate) fn model(&self) -> &ListModel {
         &self.model
     }
 
-    /// Bytes of heads and tables in memory.
     pub(crate) fn metadata_bytes(&self) -> u64 {
         let groups = match &self.vectors {
             Vectors::Grouped(groups) => {
@@ -442,15 +379,13 @@ impl ClusterStores {
         self.heads.memory_bytes() + (places + groups + amended) as u64
     }
 
-    /// The share of garbage in all files of clusters and vectors: the old posting lists of clusters
-    /// that were rewritten in later files.
+    /// The share of garbage: old posting lists of clusters that were rewritten in later files.
     pub(crate) fn garbage(&self) -> f64 {
         let all: u64 = self.files.iter().map(|file| file.tier.len()).sum();
         let alignment = self.kind.alignment();
         let live = |cluster| (self.place(cluster).bytes as u64).next_multiple_of(alignment);
         let mut counts: u64 = (0..self.clusters()).map(live).sum();
-        // One block of each file counts for its header, and for the unused space after the last
-        // posting list.
+        // One block of each file counts for its header and the space after the last posting list.
         counts += (self.files.len() * BLOCK) as u64;
         counts += self
             .members
@@ -458,7 +393,7 @@ impl ClusterStores {
             .map(|members| self.files[members.file].tier.len())
             .sum::<u64>();
         if let Vectors::Grouped(_) = &self.vectors {
-            // The vectors of a group are in use, even if the posting list of its cluster was
+            // The vectors of a group stay in use after the posting list of its cluster was
             // rewritten.
             let bytes = Members::new(self.shapes[0]).bytes() as u64;
             let changed = (0..self.clusters_built)
@@ -470,7 +405,6 @@ impl ClusterStores {
         all.saturating_sub(counts) as f64 / all.max(1) as f64
     }
 
-    /// Bytes of the largest read.
     pub(crate) fn largest_read(&self) -> usize {
         let clusters = 0..self.clusters();
         let largest = clusters.map(|cluster| self.place(cluster));
@@ -478,14 +412,12 @@ impl ClusterStores {
         let extent = largest.map_or(0, |place| {
             self.files[place.file].reach(place.offset, place.bytes).1
         });
-        // One read of vectors without posting lists has up to `MOST_BYTES` bytes.
         match &self.vectors {
             Vectors::Replicated => extent,
             Vectors::Grouped(_) | Vectors::Addressed => extent.max(MOST_BYTES),
         }
     }
 
-    /// The position of a cluster's posting list.
     pub(crate) fn place(&self, cluster: u32) -> ExtentAt {
         let place = &self.places[cluster as usize];
         ExtentAt {
@@ -495,16 +427,11 @@ impl ClusterStores {
         }
     }
 
-    /// Whether the current posting list of a cluster is from the build.
     pub(crate) fn is_as_built(&self, cluster: u32) -> bool {
         self.places[cluster as usize].file == 0
     }
 
-    /// Returns a view of the posting list of a cluster on its bytes. `check` verifies the checksum
-    /// of the posting list, if it has one.
-    ///
-    /// # Errors
-    /// The posting list is damaged.
+    /// The posting list of a cluster as a view on its bytes. `check` verifies its checksum.
     pub(crate) fn view<'b>(
         &'b self,
         cluster: u32,
@@ -514,8 +441,7 @@ impl ClusterStores {
         self.view_at(cluster, self.place(cluster), bytes, check)
     }
 
-    /// Does the same as [`view`](Self::view), for the posting list at `at`, which may be an earlier
-    /// posting list of the cluster.
+    /// `at` may be an earlier posting list of the cluster.
     fn view_at<'b>(
         &'b self,
         cluster: u32,
@@ -547,10 +473,6 @@ impl ClusterStores {
         Ok(view)
     }
 
-    /// Calls `each` with the number, the id and the vector in some slots of a posting list.
-    ///
-    /// # Errors
-    /// A vector is damaged.
     pub(crate) fn each_in(
         &self,
         cluster: u32,
@@ -569,7 +491,6 @@ impl ClusterStores {
                     each(node, id, vector);
                 }
             }
-            // `view` has checked that only posting lists of the build have a group.
             Vectors::Grouped(groups) => {
                 for slot in slots {
                     let node = groups.numbers(cluster).start + slot;
@@ -582,11 +503,7 @@ impl ClusterStores {
         Ok(())
     }
 
-    /// Decodes the numbers of the members whose vectors are not in the posting list. The numbers
-    /// ascend.
-    ///
-    /// # Errors
-    /// The numbers do not decode.
+    /// Decodes the ascending numbers of the members whose vectors are not in the posting list.
     pub(crate) fn others(
         &self,
         cluster: u32,
@@ -615,7 +532,7 @@ impl ClusterStores {
         }
     }
 
-    /// The base number: the numbers of a cluster's members are coded as differences from it.
+    /// The numbers of a cluster's members are coded as differences from this number.
     pub(crate) fn beside(&self, cluster: u32) -> u32 {
         match &self.vectors {
             Vectors::Grouped(groups) if cluster < self.clusters_built => {
@@ -625,8 +542,7 @@ impl ClusterStores {
         }
     }
 
-    /// The numbers of the vectors in the group that a cluster had after the build. If the cluster
-    /// had no group, the range is empty.
+    /// The group that a cluster had after the build; empty without a group.
     pub(crate) fn group(&self, cluster: u32) -> Range<u32> {
         match &self.vectors {
             Vectors::Grouped(groups) if cluster < self.clusters_built => groups.numbers(cluster),
@@ -634,8 +550,8 @@ impl ClusterStores {
         }
     }
 
-    /// The position of a vector, if it can be read without its posting list. The vector of the next
-    /// node follows directly, unless it is in another group or file.
+    /// The position of a vector that can be read without its posting list. The vector of the next
+    /// node follows, unless it is in another group or file.
     pub(crate) fn member_place(&self, node: u32) -> Option<MemberAt> {
         match &self.vectors {
             Vectors::Grouped(groups) if node < self.built => {
@@ -645,8 +561,8 @@ impl ClusterStores {
         }
     }
 
-    /// Puts the positions of `nodes` into `out`, up to the first vector that cannot be read without
-    /// its posting list. `nodes` must ascend.
+    /// Puts the positions of the ascending `nodes` into `out`, up to the first vector that needs
+    /// its posting list.
     pub(crate) fn member_places(&self, nodes: &[u32], out: &mut Vec<MemberAt>) {
         out.clear();
         let mut group = 0;
@@ -665,10 +581,8 @@ impl ClusterStores {
         }
     }
 
-    /// The position of a vector of the build in its group.
     fn in_group(&self, groups: &Groups, node: u32, group: u32) -> MemberAt {
         let bytes = Members::new(self.shapes[0]).bytes();
-        // The group is at the end of the posting list.
         let behind = u64::from(groups.numbers(group).end - node) * bytes as u64;
         MemberAt {
             file: 0,
@@ -677,7 +591,6 @@ impl ClusterStores {
         }
     }
 
-    /// The position of a vector in a file of members.
     fn in_file(&self, node: u32) -> Option<MemberAt> {
         let file = self.member_file(node)?;
         Some(MemberAt {
@@ -696,9 +609,8 @@ impl ClusterStores {
             .filter(|file| file.numbers.contains(&node))
     }
 
-    /// Returns all vectors that can be read without posting lists, in contiguous runs of at most
-    /// `most` bytes. A run has the numbers of its vectors, and the position of its first vector.
-    /// The result is empty if vectors are stored with each of their clusters.
+    /// All vectors that can be read without posting lists, in contiguous runs of at most `most`
+    /// bytes: the numbers of a run, and the position of its first vector.
     pub(crate) fn member_runs(&self, most: usize) -> Vec<(Range<u32>, MemberAt)> {
         let mut ranges: Vec<Range<u32>> = Vec::new();
         if let Vectors::Grouped(_) = &self.vectors {
@@ -719,11 +631,6 @@ impl ClusterStores {
         runs
     }
 
-    /// Returns the id and the vector of a member, from its bytes. `check` verifies the checksum of
-    /// the member.
-    ///
-    /// # Errors
-    /// The member is damaged.
     pub(crate) fn member<'b>(
         &self,
         node: u32,
@@ -732,7 +639,6 @@ impl ClusterStores {
     ) -> Result<(u64, &'b [u8]), Error> {
         let (members, file) = match self.member_file(node) {
             Some(file) => (file.members, file.file),
-            // The member is in a group.
             None => (Members::new(self.shapes[0]), 0),
         };
         let offset = || self.member_place(node).map_or(0, |at| at.offset);
@@ -757,7 +663,6 @@ impl Groups {
         let mut first = 0u32;
         firsts.push(first);
         for &records in &table.records {
-            // The sum is exact, since a build has fewer than 2^32 vectors.
             first = first.saturating_add(records);
             firsts.push(first);
         }
@@ -773,26 +678,23 @@ impl Groups {
         }
     }
 
-    /// The numbers of the vectors in the group of a cluster of the build.
     fn numbers(&self, cluster: u32) -> Range<u32> {
         self.firsts[cluster as usize]..self.firsts[cluster as usize + 1]
     }
 
-    /// The group of a vector of the build. The search for the group begins with group `from`.
+    /// The group of a vector of the build. The search begins with group `from`.
     fn of_number(&self, node: u32, from: u32) -> u32 {
         let behind = &self.firsts[from as usize + 1..];
         from + behind.partition_point(|&first| first <= node) as u32
     }
 }
 
-/// Returns the kind of the posting lists in a file of kind `kind`. Compositions have only kinds of
-/// posting lists, so the default is never used.
 pub(crate) fn extent_kind(kind: FileKind) -> ExtentKind {
     ExtentKind::of(kind).unwrap_or(ExtentKind::Postings)
 }
 
-/// Returns the mean number of a cluster's members that are stored outside its posting list.
-/// `members` counts a vector once for each of its clusters.
+/// The mean number of members outside the posting list of a cluster. `members` counts a vector once
+/// for each cluster.
 fn others(kind: ExtentKind, members: u64, shape: ClusterShape) -> f64 {
     let with_their_cluster = match kind {
         ExtentKind::Replicated => members,
@@ -802,7 +704,6 @@ fn others(kind: ExtentKind, members: u64, shape: ClusterShape) -> f64 {
     members.saturating_sub(with_their_cluster) as f64 / f64::from(shape.clusters.max(1))
 }
 
-/// Returns the positions of a build's posting lists.
 fn places(table: &ClustersFile, kind: ExtentKind) -> Vec<Packed> {
     let offsets = table.offsets(kind).into_iter();
     offsets
@@ -815,8 +716,6 @@ fn places(table: &ClustersFile, kind: ExtentKind) -> Vec<Packed> {
         .collect()
 }
 
-/// Returns the model that codes the numbers of members. If posting lists have no such numbers, the
-/// model is empty.
 pub(crate) fn model(
     table: &ClustersFile,
     kind: ExtentKind,

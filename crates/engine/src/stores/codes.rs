@@ -1,10 +1,9 @@
-//! The codes that stay in memory: all codes, or only the codes of entry points if other codes are
-//! beside lists.
+//! The codes that stay in memory: all codes, or codes of entry points if other codes are beside
+//! lists.
 //!
-//! Codes of two precisions ([`Codebook::low_codes`]) are split when they are loaded. The low parts,
-//! which are the low codes, are contiguous. The residual codes follow. So a step of DistVS that
-//! needs only low codes reads half the memory. Both parts together take the bytes of the high
-//! codes, plus two bytes for each node. These two bytes correct the sums from a query's table.
+//! Codes of two precisions ([`Codebook::low_codes`]) are split when they are loaded, so that a step
+//! of DistVS with low codes reads half the memory. Two more bytes for each node correct the sums
+//! from a query's table.
 //!
 //! ```text
 //!   file     node 0: low, rest | node 1: low, rest | …          (rest: the residual code)
@@ -22,23 +21,18 @@ use crate::codebook::Codebook;
 use crate::stores::reading;
 use crate::{Error, Preset, stored};
 
-/// Memory is reserved for at least this many new nodes. If an index has more nodes than this, it
-/// reserves memory for as many new nodes as it has.
+/// Memory is reserved for as many new nodes as the index has, but at least for this many.
 const LEAST_ROOM: usize = 1 << 16;
 
-/// The codes of an open index.
 pub(crate) struct Codes {
-    /// The code of every node, with reserved memory for new nodes; or only the codes of the entry
-    /// points.
+    /// All codes, with reserved memory for new nodes; or only the codes of the entry points.
     bytes: GrowingBytes,
-    /// The parts of the codes, if these have two precisions.
     parts: Option<Parts>,
     /// The nodes at which a search may start without a navigation graph.
     pub(crate) entries: Vec<u32>,
 }
 
 impl Codes {
-    /// Bytes of memory of the codes, and of the node numbers to which they belong.
     pub(crate) fn memory_bytes(
         volume: &dyn Volume,
         manifest: &Manifest,
@@ -61,14 +55,12 @@ impl Codes {
         }
     }
 
-    /// Bytes of the codes of all nodes of the build.
     pub(crate) fn of_nodes(manifest: &Manifest) -> u64 {
         let code_bytes = u64::from(manifest.code_bytes);
         manifest.vectors.saturating_mul(code_bytes)
     }
 
-    /// Loads the codes. `inserted` has the codes of nodes inserted after the build, which come
-    /// after the codes of the build.
+    /// Loads the codes. `inserted` has the codes of nodes inserted after the build.
     pub(crate) fn load(
         volume: &dyn Volume,
         manifest: &Manifest,
@@ -95,7 +87,6 @@ impl Codes {
         &self.bytes
     }
 
-    /// The parts of the codes, if they have two precisions.
     pub(crate) fn parts(&self) -> Option<CodeParts<'_>> {
         let parts = self.parts.as_ref()?;
         Some(CodeParts {
@@ -107,7 +98,6 @@ impl Codes {
         })
     }
 
-    /// The codes of the entry points.
     fn of_entries(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
         let EntryPoints { nodes, codes } = reading::entry_points(volume, manifest)?;
         let bytes = GrowingBytes::filled(codes.len(), 0, |out| {
@@ -121,8 +111,7 @@ impl Codes {
         })
     }
 
-    /// The split codes of all nodes. No memory is reserved for new nodes, since only merges add
-    /// nodes to such an index.
+    /// Only merges add nodes, so no memory is reserved for them.
     fn in_parts(
         volume: &dyn Volume,
         manifest: &Manifest,
@@ -162,7 +151,6 @@ impl Codes {
         })
     }
 
-    /// The codes of all nodes.
     fn of_all(volume: &dyn Volume, manifest: &Manifest, inserted: &[u8]) -> Result<Self, Error> {
         let code_bytes = manifest.code_bytes as usize;
         let built = manifest.vectors as usize * code_bytes;
@@ -183,10 +171,6 @@ impl Codes {
     }
 }
 
-/// Calls `each` with the code of every node, in node order.
-///
-/// # Errors
-/// The file cannot be read, is damaged or has a wrong length.
 pub(crate) fn each_code(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -230,10 +214,6 @@ pub(crate) fn each_code(
     })
 }
 
-/// The kind of low codes in an index, if it has low codes.
-///
-/// # Errors
-/// The preset or the low codes are unknown to this version.
 pub(crate) fn low_codes_of(manifest: &Manifest) -> Result<Option<LowCodes>, Error> {
     match manifest.build.low_codes.as_str() {
         "" => Ok(manifest.preset.parse::<Preset>()?.low_codes),
@@ -248,24 +228,21 @@ pub(crate) fn low_codes_of(manifest: &Manifest) -> Result<Option<LowCodes>, Erro
     }
 }
 
-/// The additional state of codes of two precisions.
 struct Parts {
     /// The offset of the first residual code, or of the first high code.
     rests: usize,
-    /// The corrections, if codes are nested.
     corrections: Option<Vec<Correction>>,
     low_bytes: usize,
     rest_bytes: usize,
 }
 
-/// The value that is added to the sum of a code's table entries ([`PairedQuantizer::correction`]).
-/// It is stored as the upper half of an f32, whose error is smaller than the error of the code.
+/// The upper half of the f32 that is added to the sum of a code's table entries
+/// ([`PairedQuantizer::correction`]). Its error is smaller than the error of the code.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Correction(u16);
 
 impl Correction {
-    /// An empty list with space for the corrections of nested codes. `None` for separate codes,
-    /// which have no corrections.
+    /// Space for the corrections of nested codes. `None` for separate codes.
     pub(crate) fn none_yet(quantizer: &PairedQuantizer, nodes: usize) -> Option<Vec<Self>> {
         match quantizer.low_codes() {
             LowCodes::Nested => Some(Vec::with_capacity(nodes)),
@@ -273,7 +250,6 @@ impl Correction {
         }
     }
 
-    /// The correction of a code. `scratch` is scratch space.
     pub(crate) fn of(
         quantizer: &PairedQuantizer,
         metric: Metric,
@@ -281,8 +257,7 @@ impl Correction {
         scratch: &mut Vec<f32>,
     ) -> Self {
         let exact = quantizer.correction(metric, code, scratch).to_bits();
-        // The bits are rounded to the nearest value. If the correction is NaN, the code is useless
-        // anyway.
+        // The bits are rounded to the nearest value.
         Self((exact.saturating_add(0x8000) >> 16) as u16)
     }
 
@@ -291,17 +266,16 @@ impl Correction {
         f32::from_bits(u32::from(self.0) << 16)
     }
 
-    /// The estimate of a whole code. `low` is the estimate of its low part, and `rest` is the sum
-    /// from its residual code ([`PairedQuantizer::rest_table`]). The order of additions is fixed,
-    /// so that one process and several servers get identical results.
+    /// The estimate by low part and residual code ([`PairedQuantizer::rest_table`]). The order of
+    /// additions is fixed, so that one process and several servers get identical results.
     #[inline]
     pub(crate) fn whole(self, low: f32, rest: f32) -> f32 {
         low + rest + self.value()
     }
 }
 
-/// The estimate of a node's high code. `low` is the estimate of its low code, and `sum` comes from
-/// the table for [residual codes](PairedQuantizer::rest_table). If there are corrections, codes are
+/// The estimate by the high code. `low` is the estimate by the low code, and `sum` is from the
+/// table for [residual codes](PairedQuantizer::rest_table). If there are corrections, codes are
 /// nested.
 #[inline]
 pub(crate) fn complete(corrections: Option<&[Correction]>, node: u32, low: f32, sum: f32) -> f32 {
@@ -311,11 +285,10 @@ pub(crate) fn complete(corrections: Option<&[Correction]>, node: u32, low: f32, 
     }
 }
 
-/// Codes of two precisions of all nodes, in node order. They are low codes with residual codes and
-/// corrections, or low codes with high codes.
+/// Codes of two precisions, in node order: low codes, and residual codes with corrections or high
+/// codes.
 #[derive(Clone, Copy)]
 pub(crate) struct CodeParts<'a> {
-    /// Low codes, which are codes by themselves.
     pub(crate) low: &'a [u8],
     /// Residual codes. If there are no corrections, these are the high codes.
     pub(crate) rest: &'a [u8],
@@ -325,7 +298,6 @@ pub(crate) struct CodeParts<'a> {
 }
 
 impl CodeParts<'_> {
-    /// The kind of low codes.
     pub(crate) fn low_codes(self) -> LowCodes {
         match self.corrections {
             Some(_) => LowCodes::Nested,
@@ -333,10 +305,6 @@ impl CodeParts<'_> {
         }
     }
 
-    /// Joins the nested codes of some nodes, one after the other.
-    ///
-    /// # Panics
-    /// Panics if a node does not exist.
     pub(crate) fn join(self, nodes: &[u32], out: &mut Vec<u8>) {
         let (low, rest) = (self.low_bytes, self.rest_bytes);
         out.resize(nodes.len() * (low + rest), 0);
@@ -348,10 +316,7 @@ impl CodeParts<'_> {
     }
 
     /// Replaces the estimates by low codes in `scores` with estimates by high codes. `rest` is the
-    /// query's table of residual codes, and `sums` is scratch space.
-    ///
-    /// # Panics
-    /// Panics if a node does not exist.
+    /// query's table of residual codes.
     pub(crate) fn go_on(
         self,
         rest: &DistanceTable,
@@ -367,10 +332,6 @@ impl CodeParts<'_> {
         }
     }
 
-    /// Adds the corrections of some nodes to the sums from their nested codes.
-    ///
-    /// # Panics
-    /// Panics if a node does not exist.
     pub(crate) fn correct(self, nodes: &[u32], scores: &mut [f32]) {
         let corrections = self.corrections.unwrap_or_default();
         for (&node, score) in nodes.iter().zip(scores) {

@@ -1,5 +1,4 @@
-//! The stores of an open graph index: its topology, its vectors if these are apart from lists, and
-//! the pages of lists and vectors that are in memory.
+//! The stores of an open graph index: topology, vectors apart from lists, and pages in memory.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,32 +15,20 @@ use crate::stores::heat::Hottest;
 use crate::stores::reading;
 use crate::{Error, stored};
 
-/// Topology and vectors of an open graph index.
 pub(crate) struct GraphStores {
-    /// The properties of its stores.
     pub(crate) composition: &'static Composition,
-    /// The tier of the pages of lists.
     pub(crate) tier: Arc<dyn Tier>,
-    /// The name of the file of lists in the volume.
     pub(crate) name: String,
-    /// The name of the file of lists in errors.
     pub(crate) file: String,
     pub(crate) nodes: u64,
     pub(crate) pages: Pages,
-    /// The pages of lists that are in memory.
     pub(crate) resident: Resident,
-    /// The vectors, if they are apart from lists.
     pub(crate) segments: Option<Segments>,
-    /// The placement of nodes. It is set if the index has taken direct inserts, or may take them.
+    /// Set if the index has taken direct inserts, or may take them.
     pub(crate) placement: Placed,
 }
 
 impl GraphStores {
-    /// Opens the graph that the manifest names, with its segments. The call reads tables and
-    /// models, but no pages.
-    ///
-    /// # Errors
-    /// A file is missing, damaged, of a later format or of another index.
     pub(crate) fn open(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
         let composition = stored::layout(volume, manifest)?.composition();
         let placement = Placed::default();
@@ -65,7 +52,6 @@ impl GraphStores {
         })
     }
 
-    /// The error of damage in the file of lists.
     #[cold]
     pub(crate) fn damaged(&self, what: String) -> Error {
         let file = self.file.clone();
@@ -79,7 +65,6 @@ impl GraphStores {
         directory + placement + self.segments.as_ref().map_or(0, Segments::metadata_bytes)
     }
 
-    /// The pages of lists, and the pages of all segments, as the build wrote them.
     pub(crate) fn files(&self) -> (PageFile, PageFile) {
         let mut vectors = PageFile::default();
         for segment in self.segments.iter().flat_map(Segments::iter) {
@@ -90,8 +75,8 @@ impl GraphStores {
         (self.pages.file(self.nodes), vectors)
     }
 
-    /// The pages that may be kept in memory: the pages of lists, and the pages of segments. They
-    /// include pages that direct inserts added, and exclude empty pages.
+    /// The pages of lists and of segments that may be kept in memory. They include added pages, but
+    /// no empty ones.
     pub(crate) fn keepable(&self) -> (PageFile, PageFile) {
         let (mut graph, mut vectors) = self.files();
         if let Some(placement) = self.placement.get() {
@@ -105,8 +90,7 @@ impl GraphStores {
         (graph, vectors)
     }
 
-    /// Applies the changes between the build and a checkpoint. No other thread may use the stores
-    /// yet.
+    /// Applies the changes since the build. No other thread may use the stores yet.
     pub(crate) fn take_placement(
         &self,
         volume: &dyn Volume,
@@ -129,7 +113,7 @@ impl GraphStores {
         Ok(())
     }
 
-    /// Applies the placement of nodes and the pending changes, in layouts whose records move.
+    /// For layouts whose records move.
     fn take_pending(
         &self,
         volume: &dyn Volume,
@@ -152,8 +136,7 @@ impl GraphStores {
         Ok(())
     }
 
-    /// Applies the journal, in layouts with pages rewritten in place. The journal's pages replace
-    /// pages of the file.
+    /// For layouts with pages rewritten in place.
     fn take_journal<N: NodePages>(
         &self,
         volume: &dyn Volume,
@@ -182,8 +165,7 @@ impl GraphStores {
         Ok(())
     }
 
-    /// Loads the hottest pages into memory, up to the number that the memory plan allows. If `heat`
-    /// is `None`, the call loads the first pages.
+    /// Without `heat`, the call loads the first pages.
     pub(crate) fn load(
         &mut self,
         volume: &dyn Volume,
@@ -193,14 +175,13 @@ impl GraphStores {
         if memory_plan.graph_share > 0.0 {
             let built = self.pages.file(self.nodes);
             let placement = self.placement.get();
-            // A page without nodes is not loaded.
             let in_use = match placement {
                 Some(placement) => placement.pages_in_use(),
                 None => vec![true; built.pages as usize],
             };
             let heat = heat.map(|heat| &*heat.graph);
             let mut hot = hottest(heat, &in_use, memory_plan.graph_share);
-            // A dirty page is not loaded either, because its bytes on storage are old.
+            // A dirty page has old bytes on storage.
             let mut wanted = |page: u64| {
                 let old = |placement: &Placement| placement.unwritten.get(page as u32).is_some();
                 hot(page) && !placement.is_some_and(old)
@@ -227,13 +208,11 @@ impl GraphStores {
     }
 }
 
-/// The number of set flags.
 fn count(flags: &[bool]) -> u64 {
     flags.iter().filter(|&&flag| flag).count() as u64
 }
 
-/// Returns a function that decides for each page, in order, whether it is among the hottest `share`
-/// of the pages in use. A page that was added after the build has no count of reads, so it gets the
+/// Decides for each page, in order, whether it is among the hottest `share`. Added pages get the
 /// mean count of the build's pages.
 pub(super) fn hottest(
     heat: Option<&[u16]>,

@@ -8,17 +8,13 @@ use super::vectors::segments::Extent;
 /// The list size of the sample's queries.
 pub(crate) const LIST: usize = 40;
 
-/// Counts how often searches requested each page.
 pub(crate) struct Heat {
     pub(crate) graph: Vec<AtomicU32>,
-    /// The counts of the pages of all segments, one segment after the other.
     pub(crate) vectors: Vec<AtomicU32>,
-    /// The position of each segment's first page in `vectors`.
     starts: Vec<usize>,
 }
 
 impl Heat {
-    /// Creates counters for the pages of a graph.
     pub(crate) fn new(graph: &GraphStores) -> Self {
         let mut starts = Vec::new();
         let mut pages = 0;
@@ -34,15 +30,13 @@ impl Heat {
         }
     }
 
-    /// Counts a request for a page with lists.
     pub(crate) fn graph(&self, page: u64) {
         if let Some(count) = self.graph.get(page as usize) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Counts a request for each page of `place`. These are pages of vectors that are stored apart
-    /// from lists.
+    /// `place` has pages of vectors.
     pub(crate) fn vectors(&self, place: Extent) {
         let start = self.starts.get(place.segment).copied().unwrap_or(0) as u64;
         for page in place.page..place.end() {
@@ -53,8 +47,7 @@ impl Heat {
     }
 }
 
-/// Selects the hottest `share` of pages. These are all pages with more reads than a threshold, and
-/// the first pages whose number of reads is the threshold.
+/// Selects the pages with more reads than a threshold, and the first pages at the threshold.
 pub(crate) struct Hottest {
     above: u16,
     /// The number of pages at the threshold that are still to be selected.
@@ -62,8 +55,7 @@ pub(crate) struct Hottest {
 }
 
 impl Hottest {
-    /// Prepares the selection of the hottest `share` of pages. Time and memory depend only on
-    /// `heat`.
+    /// Time and memory depend only on `heat`.
     pub(crate) fn new(heat: &[u16], share: f64) -> Self {
         let mut counts = vec![0u64; 1 << 16];
         for &reads in heat {
@@ -83,8 +75,7 @@ impl Hottest {
         Self { above: 0, at: 0 }
     }
 
-    /// Whether the next page, which was read `reads` times, is selected. The caller passes the
-    /// pages in order.
+    /// The caller passes the pages in order. The next page was read `reads` times.
     pub(crate) fn takes(&mut self, reads: u16) -> bool {
         if reads != self.above {
             return reads > self.above;

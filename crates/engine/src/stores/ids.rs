@@ -6,12 +6,12 @@
 //! ```
 //!
 //! Only the smallest and the largest id are in memory. If ids are row numbers, the file has only
-//! nodes, and the block of an id is computed from the id.
+//! nodes, and the block follows from the id. [`stratann_layout::ids`] has the byte table.
 //!
-//! For other ids, a look-up guesses the block by interpolation. If ids are hashes or row numbers
-//! with gaps, the first guess is right, or wrong by a block or two. After some wrong guesses, every
-//! second guess is the middle of the range. So a look-up reads at most about twice as many blocks
-//! as a binary search. The byte table is in [`stratann_layout::ids`].
+//! For other ids, a look-up guesses the block by interpolation. If ids are hashes, or row numbers
+//! with gaps, the first guess is right, or wrong by a block or two. Later, every second guess is
+//! the middle of the range. So a look-up reads at most about twice as many blocks as a binary
+//! search.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,30 +22,25 @@ use stratann_tier::{Volume, VolumeReader};
 
 use crate::{Error, stored};
 
-/// The external id of a placeholder. In results, this number means "no result".
+/// The external id of a placeholder; in results it means "no result".
 pub(crate) const PLACEHOLDER_ID: u64 = u64::MAX;
 
-/// A look-up skips at most this many consecutive damaged blocks. If there are more, the ids after
-/// them count as unreadable.
+/// If more consecutive blocks are damaged, the ids after them count as unreadable.
 const MOST_DAMAGED: usize = 64;
-/// A look-up interpolates its first guesses, up to this number. Of the later guesses, every second
-/// is the middle of the range.
+/// The number of guesses by interpolation. Later, every second guess is the middle of the range.
 const BY_IDS: u32 = 4;
 
-/// An open file of ids, which stays readable after its name is removed. Any number of threads may
-/// share it.
+/// An open file of ids. It stays readable after its name is removed.
 #[derive(Debug)]
 pub(crate) struct IdTable {
     reader: Arc<dyn VolumeReader>,
-    /// The file's name in errors.
     file: String,
     entries: IdsFile,
-    /// The smallest and the largest id.
     ends: (u64, u64),
 }
 
-/// The result of a look-up. `Ok` has the number and the node of the id's entry. If the id has no
-/// entry, `Err` has the number of the entry before which the id would be inserted.
+/// The entry of an id: its number and node. `Err` has the number of the entry before which the id
+/// would be.
 pub(crate) type Found = Result<(u64, u32), u64>;
 
 /// The last block that was read, cached for look-ups nearby.
@@ -55,7 +50,6 @@ pub(crate) struct LastBlock {
 }
 
 impl LastBlock {
-    /// Returns the state before the first read: it has no block.
     pub(crate) fn none() -> Self {
         Self {
             number: None,
@@ -65,12 +59,7 @@ impl LastBlock {
 }
 
 impl IdTable {
-    /// Opens the file of ids that a manifest names. The manifest may name no such file, because ids
-    /// are row numbers, or because an earlier version wrote the index. The result is then `None`.
-    ///
-    /// # Errors
-    /// The file is missing, damaged or of another index. The call also fails if the number of ids
-    /// differs from the number of the build's vectors.
+    /// `None` if ids are row numbers, or if an earlier version wrote the index.
     pub(crate) fn open(volume: &dyn Volume, manifest: &Manifest) -> Result<Option<Self>, Error> {
         let Some(entry) = manifest.file(FileKind::Ids.name()) else {
             return Ok(None);
@@ -78,10 +67,7 @@ impl IdTable {
         Self::open_file(volume, entry, Some(manifest.vectors)).map(Some)
     }
 
-    /// Opens a file of ids. `expected` is the number of its ids, if that is known.
-    ///
-    /// # Errors
-    /// Fails as [`open`](IdTable::open) does, and if the file has no ids.
+    /// `expected` is the number of ids, if it is known.
     pub(crate) fn open_file(
         volume: &dyn Volume,
         entry: &FileEntry,
@@ -91,11 +77,7 @@ impl IdTable {
         Self::opened(reader, volume, entry, expected)
     }
 
-    /// Does the same as [`open_file`](IdTable::open_file), for a file that is already open and may
-    /// have been unlinked.
-    ///
-    /// # Errors
-    /// Fails as [`open_file`](IdTable::open_file) does.
+    /// The file may have been unlinked.
     pub(crate) fn opened(
         reader: Arc<dyn VolumeReader>,
         volume: &dyn Volume,
@@ -128,23 +110,18 @@ impl IdTable {
         Ok(table)
     }
 
-    /// The file's name in errors.
     pub(crate) fn file(&self) -> &str {
         &self.file
     }
 
-    /// The number of ids, and the positions of their entries.
     pub(crate) fn entries(&self) -> IdsFile {
         self.entries
     }
 
-    /// The largest id.
     pub(crate) fn largest(&self) -> u64 {
         self.ends.1
     }
 
-    /// Returns the block with the number `block`. If the block is not in `last`, it is read and
-    /// verified.
     pub(crate) fn block<'b>(
         &self,
         block: u64,
@@ -160,29 +137,18 @@ impl IdTable {
         Ok(view)
     }
 
-    /// The id of an existing entry. The block in `last` is tried first.
-    ///
-    /// # Errors
-    /// The block of the entry cannot be read or is damaged.
     pub(crate) fn id_at(&self, entry: u64, last: &mut LastBlock) -> Result<u64, Error> {
         let view = self.block(entry / self.entries.per_block() as u64, last)?;
         let place = (entry - view.first_entry()) as usize;
         Ok(view.get(place).0)
     }
 
-    /// The node of an id.
-    ///
-    /// # Errors
-    /// Fails as [`find`](IdTable::find) does.
     pub(crate) fn node_of(&self, id: u64) -> Result<Option<u32>, Error> {
         let found = self.find(id, &mut LastBlock::none())?;
         Ok(found.ok().map(|(_, node)| node))
     }
 
     /// The entry of an id. The block in `last` is tried first.
-    ///
-    /// # Errors
-    /// The block that may have the id cannot be read or is damaged.
     pub(crate) fn find(&self, id: u64, last: &mut LastBlock) -> Result<Found, Error> {
         let (mut least, mut most) = self.ends;
         if id < least {
@@ -196,7 +162,6 @@ impl IdTable {
             let place = (id - view.first_entry()) as usize;
             return Ok(Ok((id, view.get(place).1)));
         }
-        // The range of blocks that may have the id, and the range of ids in them.
         let (mut low, mut high) = (0, self.entries.blocks());
         let mut next = last.number.filter(|&number| number < high);
         let mut guesses = 0;
@@ -213,8 +178,8 @@ impl IdTable {
             let view = match self.block(block, last) {
                 Ok(view) => view,
                 Err(error) => {
-                    // If the id is at least the smallest id of the next readable block, it is not
-                    // in the damaged block. Otherwise the damaged block may have the id.
+                    // If the id is at least the first id of the next readable block, it is not in
+                    // the damaged block.
                     let (next_block, first) = self.readable(block + 1..high, last);
                     if first.is_some_and(|first| id >= first) {
                         (low, next) = (next_block, Some(next_block));
@@ -243,8 +208,8 @@ impl IdTable {
         }
     }
 
-    /// Returns the first of `blocks` that can be read, and its smallest id. The id is `None` if too
-    /// many blocks cannot be read.
+    /// The first readable one of `blocks`, and its smallest id. The id is `None` if too many cannot
+    /// be read.
     fn readable(&self, blocks: Range<u64>, last: &mut LastBlock) -> (u64, Option<u64>) {
         let end = blocks.end;
         for block in blocks.take(MOST_DAMAGED) {
@@ -256,8 +221,7 @@ impl IdTable {
     }
 }
 
-/// The position that `id` would have among `count` entries, if their ids were evenly spaced from
-/// `least` to `most`.
+/// The position of `id` among `count` evenly spaced entries.
 fn between(id: u64, least: u64, most: u64, count: u64) -> u64 {
     let span = u128::from(most.saturating_sub(least)) + 1;
     let at = u128::from(id.saturating_sub(least)) * u128::from(count) / span;
@@ -275,7 +239,6 @@ mod tests {
 
     use super::*;
 
-    /// Counts the reads of a reader.
     #[derive(Debug)]
     struct Counted(Arc<dyn VolumeReader>, Arc<AtomicU64>);
 
@@ -299,7 +262,6 @@ mod tests {
         written(volume, &stream::encode(FileKind::Ids, &payload, &[]))
     }
 
-    /// Does the same as `entry_of`, for ids that are row numbers. The file then has only nodes.
     fn entry_of_rows(volume: &SimVolume, count: u32) -> FileEntry {
         let file = IdsFile::nodes_alone(count.into());
         let (nodes, mut payload) = ((0..count).rev().collect::<Vec<u32>>(), Vec::new());
@@ -326,7 +288,6 @@ mod tests {
         }
     }
 
-    /// Returns the table of some ascending ids, and a counter of its reads. The last id has node 0.
     fn table(ids: &[u64]) -> (IdTable, Arc<AtomicU64>) {
         let volume = SimVolume::new();
         opened(&volume, &entry_of(&volume, ids))
@@ -428,8 +389,7 @@ mod tests {
             };
             assert_eq!(found, expected, "{id}");
         }
-        // The look-ups are in ascending order, so every block is read once. Each of four ids
-        // between two blocks costs one more read.
+        // Every block is read once, and each of four ids between two blocks costs one more read.
         assert_eq!(reads.load(Ordering::Relaxed), 6 + 5 * 4);
         for id in [9, 10_006, u64::MAX] {
             assert_eq!(table.node_of(id).unwrap(), None);

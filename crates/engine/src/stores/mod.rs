@@ -1,5 +1,5 @@
-//! Stores: the parts of an index, one for each role. Code that opens, searches and changes an index
-//! depends on the properties of a store, not on its kind.
+//! Stores: the parts of an index, one for each role. The rest of the engine depends on the
+//! properties of a store, not on its kind.
 //!
 //! ```text
 //!   role       contents                                    here
@@ -11,19 +11,9 @@
 //!   columns    attributes, and the nodes that have them    columns/    segments, and later rows
 //! ```
 //!
-//! A **layout** is a named composition of stores. [`topology`] has the only list of layouts. The
-//! [`Composition`] of a layout has the properties of its stores, and the functions that open and
-//! write the stores. No other part of the engine depends on the name of a layout.
-//!
-//! - [`pages`]: [`NodePages`], the interface through which a traversal uses the pages of every
-//!   layout
-//! - [`records`]: the interface through which verify and repair use pages of every format
-//! - [`graph`]: topology and vectors of an open graph index, and their pages in memory
-//! - [`clusters`]: the stores of an open cluster index
-//! - [`roles`]: assigns a volume, and so a tier, to each role
-//! - [`slotted`]: the common part of all files of slotted pages
-//! - [`source`]: the sources of a page's bytes, in the order in which a reader tries them;
-//!   [`resident`]: pages that the memory budget allows to keep in memory
+//! A **layout** is a named composition of stores. The [`Composition`] of a layout has the
+//! properties of its stores, and the functions that open and write the stores. [`topology`] has the
+//! list of layouts.
 //!
 //! The compiler makes one version of a search for each layout ([`on_pages`]), so a hop needs no
 //! dynamic dispatch.

@@ -1,4 +1,4 @@
-//! The sources of a page's bytes. Every reader tries them in the same order.
+//! The sources of a page's bytes, which every reader tries in the same order.
 //!
 //! ```text
 //!   held        the walk or the re-ranking of the query has the page, and it is still current
@@ -9,18 +9,13 @@
 //!   storage     if pages are written in place, a read returns the dirty version if there is one
 //! ```
 //!
-//! *Unwritten* pages are dirty pages. A reader tries a dirty page before the resident page with the
-//! same number, since the dirty page is newer. If pages never change, no page is both dirty and
-//! resident, since the number of a resident page is not reused while the index is open.
+//! *Unwritten* pages are dirty. A dirty page is newer than the resident page with the same number.
 //!
-//! Dirty and resident pages are shared by all queries. [`GraphStores::in_memory`] and
-//! [`Segments::in_memory`] find them. Held pages, and pages being read, belong to one query.
-//! [`Traversal::fetch`](crate::search) tries the sources for pages of lists, `Reranker::ask` for
-//! vectors, and `Inserter::page_bytes` for an insert.
+//! Held pages, and pages being read, belong to one query. [`Traversal::fetch`](crate::search) tries
+//! the sources for pages of lists, `Reranker::ask` for vectors, and `Inserter::page_bytes` for an
+//! insert.
 //!
-//! A scan keeps no pages. If it looks for a node a second time, it uses no pages that were loaded
-//! when the index was opened. A merge reads whole files, and replaces pages by their dirty
-//! versions.
+//! A scan keeps no pages. A merge reads whole files, and replaces pages by their dirty versions.
 
 use std::ops::Deref;
 
@@ -30,13 +25,9 @@ use super::GraphStores;
 use super::topology::placement::PageBytes;
 use super::vectors::segments::{Extent, Segments};
 
-/// The bytes of a page in memory.
 pub(crate) enum Bytes<'a> {
-    /// The page was read.
     Read(Block),
-    /// The index keeps the page in memory.
     Resident(&'a [u8]),
-    /// The page is dirty.
     Unwritten(PageBytes),
 }
 
@@ -63,7 +54,7 @@ impl From<Bytes<'_>> for PageBytes {
 }
 
 impl Bytes<'_> {
-    /// Whether these bytes are current. `now` is the dirty version of the page, if there is one.
+    /// `now` is the dirty version of the page, if there is one.
     #[inline]
     pub(crate) fn are_current(&self, now: Option<&PageBytes>) -> bool {
         match (now, self) {
@@ -75,7 +66,6 @@ impl Bytes<'_> {
 }
 
 impl GraphStores {
-    /// Returns a page if it needs no read.
     #[inline]
     pub(crate) fn in_memory(&self, page: u64) -> Option<Bytes<'_>> {
         match self.unwritten(page) {
@@ -84,7 +74,6 @@ impl GraphStores {
         }
     }
 
-    /// Returns a page if it is dirty.
     #[inline]
     pub(crate) fn unwritten(&self, page: u64) -> Option<PageBytes> {
         self.placement.get()?.unwritten.get(page as u32)
@@ -92,7 +81,6 @@ impl GraphStores {
 }
 
 impl Segments {
-    /// Returns the pages of a vector if they need no read.
     #[inline]
     pub(crate) fn in_memory(&self, place: Extent) -> Option<Bytes<'_>> {
         match self.unwritten(place) {

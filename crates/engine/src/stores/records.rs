@@ -5,19 +5,15 @@
 //!                                                and the bytes of its list and vector
 //! ```
 //!
-//! The format does not show which records are valid. A record that moved leaves its old bytes on
-//! its old page, and the file of a segment that a merge left unchanged has garbage records. Only
-//! tables say which records are valid. A traversal reads pages through
+//! The format does not show which records are valid. A record that moved leaves its old bytes, and
+//! the file of a segment that a merge kept has garbage. Traversals use
 //! [`NodePages`](super::NodePages) instead.
 
 use std::borrow::Cow;
 
 use stratann_layout::{FileHeader, LayoutError};
 
-/// The format of the pages of a file. The shape of the pages follows from the manifest, or from the
-/// header of the file.
 pub(crate) trait PageFormat {
-    /// Bytes of a page.
     fn page_bytes(&self) -> usize;
 
     /// A record may continue on at most this many pages after its first page.
@@ -25,29 +21,24 @@ pub(crate) trait PageFormat {
         0
     }
 
-    /// Returns this format as a [`FixedFormat`], if the page of a node follows from the node's
-    /// number.
     fn as_fixed(&self) -> Option<&dyn FixedFormat> {
         None
     }
 
-    /// The number of zero bytes after the last page of a file of `nodes` nodes.
     fn padding(&self, _nodes: u64) -> usize {
         0
     }
 
-    /// The bytes of a list on storage. `list` is the list as it is stored.
+    /// The bytes of `list` on storage.
     fn list_bytes(&self, list: &[u8]) -> usize;
 
-    /// Whether a header belongs to a file of `nodes` nodes in this format.
     fn is_of(&self, header: &FileHeader, nodes: u64, file: &str) -> Result<bool, LayoutError>;
 
     /// Reads page `page` and verifies all its checksums.
     ///
-    /// `bytes` may continue with following pages, which have the end of the last record. If that
-    /// record is incomplete, only this record is refused. `nodes` is the number of nodes of the
-    /// index. On a fixed page, the number of records must fit this number. If `nodes` is `None`,
-    /// any number of records is accepted.
+    /// `bytes` may continue with the pages that have the end of the last record. If the end is
+    /// missing, only this record is refused. If `nodes` is given, a fixed page must have the number
+    /// of records of an index of `nodes` nodes.
     fn read<'p>(
         &'p self,
         page: u64,
@@ -57,18 +48,16 @@ pub(crate) trait PageFormat {
     ) -> Result<PageRecords<'p>, LayoutError>;
 }
 
-/// A format with a fixed number of nodes on each page, so that a node's page follows from its
-/// number.
+/// A fixed number of nodes is on each page. So a node's page follows from its number.
 pub(crate) trait FixedFormat: PageFormat {
     /// The number of nodes on a full page, which is never 0.
     fn nodes_a_page(&self) -> u64;
 
-    /// The number of pages for `nodes` nodes.
     fn pages(&self, nodes: u64) -> u64 {
         nodes.div_ceil(self.nodes_a_page())
     }
 
-    /// The first node of a page, and the number of nodes on it if the index has `nodes` nodes.
+    /// The first node of a page, and the number of nodes on it in an index of `nodes` nodes.
     fn nodes_on(&self, page: u64, nodes: u64) -> (u64, u64) {
         let full = self.nodes_a_page();
         let first = page.saturating_mul(full);
@@ -76,9 +65,9 @@ pub(crate) trait FixedFormat: PageFormat {
     }
 }
 
-/// A page that was read.
 pub(crate) struct PageRecords<'p> {
-    /// Whether the page has the node number of each record, because it was written after the build.
+    /// Whether the page has the node number of each record. It does if it was written after the
+    /// build.
     pub(crate) relocated: bool,
     /// The first node of the page, if the build wrote the page.
     pub(crate) first: u64,
@@ -86,31 +75,25 @@ pub(crate) struct PageRecords<'p> {
     pub(crate) begun: u64,
     /// The bytes of the page's last record that are on following pages.
     pub(crate) left: u64,
-    /// The records of the page, by slot.
     pub(crate) records: Vec<Stored<'p>>,
 }
 
-/// A record as stored on a page.
 pub(crate) struct Stored<'p> {
-    /// The node to which the record belongs, according to the page.
     pub(crate) node: Result<u32, LayoutError>,
     /// The id, or 0 if ids are stored elsewhere.
     pub(crate) id: Result<u64, LayoutError>,
-    /// The list and the vector.
     pub(crate) bytes: Result<StoredBytes<'p>, LayoutError>,
 }
 
-/// The bytes of a record, not decoded.
 pub(crate) struct StoredBytes<'p> {
-    /// The list. It is empty if lists are stored elsewhere. A list that is not encoded has a word
-    /// for each link.
+    /// Empty if lists are stored elsewhere. A list that is not encoded has a word for each link.
     pub(crate) list: Cow<'p, [u8]>,
-    /// The vector. It is empty if vectors are stored elsewhere.
+    /// Empty if vectors are stored elsewhere.
     pub(crate) vector: Cow<'p, [u8]>,
 }
 
 impl<'p> Stored<'p> {
-    /// Returns a record whose parts are either all readable or all not readable.
+    /// A record whose parts are either all readable or all not readable.
     pub(crate) fn whole(
         node: Result<u32, LayoutError>,
         record: Result<(u64, &'p [u8], &'p [u8]), LayoutError>,

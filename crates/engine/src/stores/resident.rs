@@ -1,47 +1,33 @@
-//! Pages that are kept in memory: all pages of a file, or as many of its hottest pages as the
-//! budget allows.
-//!
-//! These pages are read and verified once, when the index is opened. A search reads them in place.
+//! Pages that are kept in memory. They are read and verified once, when the index is opened.
 
 use stratann_tier::{HugeBytes, Volume};
 
 use crate::Error;
 
-/// The entry of a page that is not in memory.
 const AWAY: u32 = u32::MAX;
-/// The approximate bytes that are read at a time.
 const PIECE: usize = 1 << 20;
 
-/// The pages of one file that are in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Resident {
-    /// For each page of the file, its position in `bytes`, counted in pages, or [`AWAY`]. The table
-    /// is empty if no page is resident, or if all pages are. In the second case, the position of a
-    /// page is its number.
+    /// For each page, its position in `bytes`, counted in pages, or [`AWAY`]. Empty if no page is
+    /// resident, or if all are.
     places: Vec<u32>,
     bytes: Option<HugeBytes>,
     page_bytes: usize,
 }
 
-/// A function that checks a page, given the page's number and bytes. It returns an error if the
-/// page is damaged.
 pub(crate) type Check<'a> = dyn Fn(u64, &[u8]) -> Result<(), Error> + 'a;
 
-/// A file of pages to load from.
 pub(crate) struct Source<'a> {
     pub(crate) volume: &'a dyn Volume,
-    /// The file's name in the volume.
     pub(crate) name: &'a str,
-    /// The number of pages.
     pub(crate) pages: u64,
     pub(crate) page_bytes: usize,
-    /// The offset of the first page in the file.
     pub(crate) start: u64,
 }
 
 impl Resident {
-    /// Loads the pages for which `wanted` returns true. The call asks `wanted` about each page, in
-    /// page order. `check` must accept each loaded page.
+    /// Loads the pages for which `wanted` returns true. `wanted` is called in page order.
     pub(crate) fn load(
         source: &Source<'_>,
         wanted: &mut dyn FnMut(u64) -> bool,
@@ -67,8 +53,7 @@ impl Resident {
                 page += 1;
                 continue;
             }
-            // Pages that follow each other in the file follow each other in memory, so one read
-            // loads several of them.
+            // Pages that follow each other do so in memory too. One read loads several.
             let run = places[page..]
                 .iter()
                 .take(most)
@@ -93,7 +78,7 @@ impl Resident {
         })
     }
 
-    /// Returns the pages of a file that is in memory as a whole, in the order of page numbers.
+    /// All pages of the file are in memory, in order.
     pub(crate) fn whole(bytes: HugeBytes, page_bytes: usize) -> Self {
         Self {
             places: Vec::new(),
@@ -102,7 +87,6 @@ impl Resident {
         }
     }
 
-    /// Returns a page if it is in memory.
     #[inline]
     pub(crate) fn get(&self, page: u64) -> Option<&[u8]> {
         let place = match self.places.is_empty() {
@@ -113,7 +97,6 @@ impl Resident {
         self.bytes.as_ref()?.get(at..at + self.page_bytes)
     }
 
-    /// Returns consecutive pages if all of them are in memory.
     #[inline]
     pub(crate) fn run(&self, page: u64, pages: u32) -> Option<&[u8]> {
         if pages == 1 {
@@ -126,8 +109,7 @@ impl Resident {
                 if places.contains(&AWAY) {
                     return None;
                 }
-                // Pages are in memory in the order of their numbers. So consecutive pages that are
-                // all in memory are next to each other.
+                // Consecutive pages are next to each other in memory.
                 *places.first()? as usize
             }
         };

@@ -1,18 +1,14 @@
-//! Assigns roles to volumes. The files of each role may be on another volume, and so on another
-//! tier.
+//! Assigns roles to volumes, and so to tiers.
 //!
-//! The name of a file gives its kind, and the kind gives its role ([`FileKind::role`]). So code
-//! that builds, searches, changes, checks or repairs an index uses a single volume. This volume
-//! passes each operation on a file to the volume of the file's role.
+//! The name of a file gives its kind, and the kind gives its role ([`FileKind::role`]). The engine
+//! uses a single volume, which passes each operation to the volume of the file's role.
 
 use std::sync::Arc;
 
 use stratann_layout::{FileKind, Role};
 use stratann_tier::{SplitVolume, Volume};
 
-/// Joins the volumes of an index, which are the index folder and the volumes of some roles, into a
-/// single volume. One volume may serve several roles. The log and files without a role are always
-/// in the folder.
+/// Joins the index folder and the volumes of some roles. The log is always in the folder.
 #[cfg_attr(
     not(test),
     expect(
@@ -59,7 +55,7 @@ pub(crate) mod tests {
     use crate::verify::verify_in;
     use crate::{Compression, Index, Layout, OpenOptions, SearchOptions, Strategy, stored};
 
-    /// A simulated machine with an index on four disks. Its topology is read from a copy in memory.
+    /// The topology of this index is read from a copy in memory.
     pub(crate) fn four_disks() -> SimVolume {
         SimVolume::joined(4, |disks| {
             let disk = |n: usize| -> Arc<dyn Volume> { Arc::new(disks[n].clone()) };
@@ -75,8 +71,8 @@ pub(crate) mod tests {
         })
     }
 
-    /// Returns the volume of an index: the topology is mapped, vectors are in memory, ids are in
-    /// another folder, and all other files are in the index folder.
+    /// Mapped topology, vectors in memory, ids in another folder, and other files in the index
+    /// folder.
     pub(crate) fn tiers(folder: &Path) -> Arc<dyn Volume> {
         let directory = |name: &str| Directory::create(folder.join(name)).unwrap();
         let mapped: Arc<dyn Volume> = Arc::new(MemoryVolume::mapped(directory("topology")));
@@ -114,7 +110,6 @@ pub(crate) mod tests {
         assert_eq!(volume.list().unwrap().len(), 2 * FileKind::ALL.len() + 5);
     }
 
-    /// Returns `n` rows whose distances all differ.
     fn rows(n: usize, from: usize) -> Matrix {
         let bytes = (from * 48..(from + n) * 48).map(|i| (i * i % 251) as u8);
         Matrix::new(bytes.collect(), n, 48, stratann_vector::Element::U8).unwrap()
@@ -148,12 +143,11 @@ pub(crate) mod tests {
             });
             let manifest = |index: &Index| {
                 let mut manifest = stored::manifest(&**index.volume()).unwrap();
-                // Each build draws a random number for its checkpoint, so the numbers differ.
+                // Each build draws a random number for its checkpoint.
                 assert!(manifest.state.take().is_some());
                 manifest
             };
             assert_eq!(manifest(&one), manifest(&several));
-            // The index folder does not have all files.
             let at_home = Directory::open(path.join("home")).unwrap().list().unwrap();
             assert!(at_home.len() < manifest(&one).files.len(), "{at_home:?}");
             let queries = rows(40, 300);
@@ -161,7 +155,6 @@ pub(crate) mod tests {
                 for navigation in [false, true] {
                     let options = SearchOptions {
                         list: 30,
-                        // A cluster index refuses a strategy.
                         strategy: (!layout.has_clusters()).then_some(strategy),
                         navigation: (!layout.has_clusters()).then_some(navigation),
                         ..SearchOptions::default()
@@ -173,16 +166,16 @@ pub(crate) mod tests {
                         assert_eq!(one.distances, several.distances, "{layout}");
                         let mut counters = [one.counters, several.counters];
                         if layout == Layout::Csr || layout.has_clusters() {
-                            // A read from memory returns exactly the needed bytes. A read from a
-                            // disk returns whole blocks.
+                            // Reads from memory return exactly the needed bytes. Reads from a disk
+                            // return whole blocks.
                             assert!(counters[0].bytes_read > counters[1].bytes_read);
                             counters.iter_mut().for_each(|c| c.bytes_read = 0);
                         }
                         assert_eq!(counters[0], counters[1], "{layout}");
                         continue;
                     }
-                    // The reads of a pipelined search depend on the timing of completions, and so
-                    // do some of its results.
+                    // The reads of a pipelined search depend on the timing, and so do some of its
+                    // results.
                     let pairs = one.distances.iter().zip(&several.distances);
                     let same = pairs.filter(|(one, several)| one == several).count();
                     let all = one.distances.len();

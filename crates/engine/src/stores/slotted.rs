@@ -1,5 +1,4 @@
-//! Slotted pages: the code that packed pages, layered pages, pages of lists, and segments have in
-//! common. A directory gives the page of a node.
+//! Slotted pages: the common code of packed pages, layered pages, pages of lists, and segments.
 
 use std::borrow::Cow;
 
@@ -16,18 +15,15 @@ use crate::plan::PageFile;
 use crate::stores::reading;
 use crate::{Error, stored};
 
-/// A file of slotted pages.
 pub(crate) struct SlottedPages {
     pub(crate) shape: SlottedShape,
     pub(crate) directory: PageDirectory,
-    /// The file's name in errors.
     pub(crate) file: String,
-    /// The placement of nodes, if this is the file of lists. In a segment, it stays empty.
+    /// The placement stays empty in a segment.
     pub(crate) placement: Placed,
 }
 
 impl SlottedPages {
-    /// Opens the file of lists, which is of kind `kind`.
     pub(crate) fn open(
         volume: &dyn Volume,
         manifest: &Manifest,
@@ -44,12 +40,10 @@ impl SlottedPages {
         })
     }
 
-    /// The number of pages of the file, and the bytes of a page.
     pub(crate) fn file(&self) -> PageFile {
         PageFile::new(self.directory.pages(), self.shape.page_bytes())
     }
 
-    /// The page of `node`.
     #[inline]
     pub(crate) fn page_of(&self, node: u32) -> u64 {
         match self.placement.get() {
@@ -58,14 +52,12 @@ impl SlottedPages {
         }
     }
 
-    /// The position of a page in the file: offset and length in bytes.
     #[inline]
     pub(crate) fn place(&self, page: u64) -> (u64, usize) {
         (self.shape.file_offset(page), self.shape.page_bytes())
     }
 
-    /// Reads a page in place. `check` verifies its checksums, and `ids` says whether the page has
-    /// ids.
+    /// `check` verifies the checksums of the page. `ids` says whether the page has ids.
     #[inline]
     pub(crate) fn view<'p>(
         &'p self,
@@ -78,7 +70,6 @@ impl SlottedPages {
         Ok(Slotted { view, ids })
     }
 
-    /// Decodes a list.
     #[inline]
     pub(crate) fn list(
         &self,
@@ -93,12 +84,10 @@ impl SlottedPages {
         }
     }
 
-    /// The average number of records on a page of the build.
     pub(crate) fn records_a_page(&self) -> usize {
         (self.directory.nodes() / self.directory.pages().max(1)).max(1) as usize
     }
 
-    /// Encodes an ascending list.
     pub(crate) fn encode_list(
         &self,
         model: &ListModel,
@@ -174,7 +163,7 @@ impl PageFormat for SlottedShape {
     }
 }
 
-/// The model that was decoded from a file, or the error with the file's name.
+/// An error gets the file's name.
 pub(crate) fn model<T>(file: &str, found: Result<T, CodecError>) -> Result<T, Error> {
     found.map_err(|error| Error::Damaged {
         file: file.to_owned(),
@@ -182,15 +171,12 @@ pub(crate) fn model<T>(file: &str, found: Result<T, CodecError>) -> Result<T, Er
     })
 }
 
-/// Builds slotted pages of relocated records.
 pub(crate) struct SlottedComposer {
     builder: SlottedBuilder,
-    /// The nodes on the page.
     nodes: Vec<u32>,
 }
 
 impl SlottedComposer {
-    /// A composer with an empty page.
     pub(crate) fn new(shape: SlottedShape) -> Self {
         Self {
             builder: SlottedBuilder::new(shape),
@@ -206,8 +192,7 @@ impl Composer for SlottedComposer {
     }
 
     fn push(&mut self, node: u32, id: u64, list: &[u8], vector: &[u8]) -> bool {
-        // If a node comes twice, the page that its records are from is damaged. So the second
-        // record is refused.
+        // If a node comes twice, a page of its records is damaged.
         if self.nodes.contains(&node) {
             return false;
         }

@@ -1,8 +1,7 @@
-//! Checks pages of vectors that direct inserts added, if vectors are stored apart from lists.
+//! Checks pages of vectors that direct inserts added.
 //!
-//! In the file of the last segment, added pages follow the pages of the build. They have the
-//! inserted nodes in order. The table has the first node of each added page. Pages that are not in
-//! the table were written after the checkpoint, or by a writer that crashed. `verify` ignores them.
+//! In the last segment, added pages follow the pages of the build. Pages that are not in the table
+//! are from after the checkpoint, or from a crashed writer. They are ignored.
 
 use super::Check;
 use super::pages::{NodeAt, Pages};
@@ -14,7 +13,6 @@ use crate::stores::records::PageRecords;
 use reading::PagesFile;
 
 impl Check<'_> {
-    /// Checks the pages that were added to a file of vectors.
     pub(super) fn added(
         &mut self,
         file: &PagesFile<'_>,
@@ -77,8 +75,7 @@ impl Check<'_> {
         })
     }
 
-    /// Checks a node that waits for a page of the graph. The pending vector of the node must equal
-    /// the vector that is composed of its two parts.
+    /// A pending node must have the vector that its two parts give.
     pub(super) fn waits_as(&mut self, place: NodeAt<'_>, node: u32, vector: &[u8]) {
         let Some(tables) = self.placement_tables else {
             return;
@@ -93,8 +90,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the ids of the nodes on a page of vectors that wait for a page of the graph. The ids
-    /// on the page must equal the pending ids.
+    /// The ids on a page of vectors must equal the pending ids.
     fn as_they_wait(
         &mut self,
         read: &PageRecords<'_>,

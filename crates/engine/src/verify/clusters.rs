@@ -1,9 +1,7 @@
-//! Checks the files of a cluster index: every byte, and the place of each vector. Each vector must
-//! be in a cluster.
+//! Checks the files of a cluster index: every byte, and that each vector is in a cluster.
 //!
-//! If clusters changed after the build, all posting lists of each later segment are checked, even
-//! those that later lists have replaced. At the end, the current posting lists are checked
-//! together: each live vector must be in one of them.
+//! After changes, all posting lists of each later segment are checked, even replaced ones. At the
+//! end, each live vector must be in a current posting list.
 
 use stratann_codec::ListModel;
 use stratann_layout::{
@@ -20,23 +18,19 @@ use crate::stores::composition::Made;
 use crate::stores::reading;
 use crate::{Error, stored};
 
-/// The bytes of one read, unless a posting list is longer.
 const PIECE: usize = 1 << 20;
 
-/// The content of posting lists.
 struct Found {
-    /// The vectors that are in their own cluster. The next field has the vectors in any cluster.
     own: Bits,
+    /// The vectors that are in any cluster.
     members: Bits,
-    /// The number of members of all clusters. The next field is the number of members of the
-    /// largest cluster.
+    /// The number of members of all clusters.
     total: u64,
+    /// The number of members of the largest cluster.
     largest: u64,
-    /// Whether all posting lists could be read.
     complete: bool,
 }
 
-/// Reads the posting lists of a file.
 struct Extents<'a> {
     kind: ExtentKind,
     shape: ClusterShape,
@@ -46,7 +40,6 @@ struct Extents<'a> {
 }
 
 impl Check<'_> {
-    /// The kind of the file with the posting lists, if the index has clusters.
     pub(super) fn extents(&self) -> Option<FileKind> {
         match self.composition.made {
             Made::Clusters { extents } => Some(extents),
@@ -54,7 +47,6 @@ impl Check<'_> {
         }
     }
 
-    /// Checks a file of clusters: posting lists, or vectors without posting lists.
     pub(super) fn clustered(
         &mut self,
         entry: &FileEntry,
@@ -86,7 +78,6 @@ impl Check<'_> {
                             self.volume,
                             self.manifest,
                             &amended,
-                            // The caller has checked that the file belongs to the index.
                             n.unwrap_or_default(),
                         )?;
                         self.members_alone(entry, members, numbers, name)
@@ -96,7 +87,6 @@ impl Check<'_> {
         }
     }
 
-    /// Whether a file was written by changes after the build.
     pub(super) fn amends(&self, kind: FileKind, n: Option<u32>) -> bool {
         let files = self.later_files();
         // If the table cannot be read, it is unknown whether the file belongs to the changes.
@@ -104,7 +94,6 @@ impl Check<'_> {
         files.contains(&(kind, n)) || unknown()
     }
 
-    /// The files of a cluster index that were written after its build, according to its table.
     pub(super) fn later_files(&self) -> Vec<(FileKind, Option<u32>)> {
         let Some(extents) = self.extents() else {
             return Vec::new();
@@ -121,7 +110,6 @@ impl Check<'_> {
         segments.chain(members).collect()
     }
 
-    /// Checks a segment of posting lists written after the build.
     fn extent_segment(
         &mut self,
         (kind, extents): (FileKind, ExtentKind),
@@ -169,7 +157,6 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks that the bytes, which begin at `at`, are all zero.
     fn zeros(&mut self, zeros: &[u8], at: u64, name: &str) {
         if let Some(byte) = zeros.iter().position(|&byte| byte != 0) {
             let what = "a byte between two posting lists is not zero";
@@ -177,9 +164,8 @@ impl Check<'_> {
         }
     }
 
-    /// Checks a cluster index that changed after its build. Every live vector must be in a cluster.
-    /// If vectors are stored in all of their clusters, each vector must have exactly one own
-    /// cluster.
+    /// Checks a cluster index that changed. If vectors are stored in all of their clusters, each
+    /// must have exactly one own cluster.
     pub(super) fn current_clusters(&mut self) -> Result<(), Error> {
         let (volume, manifest) = (self.volume, self.manifest);
         let (Some(_), Some(facts), Some(tables)) =
@@ -206,7 +192,6 @@ impl Check<'_> {
                 return Ok(());
             };
             if let Err(error) = stores.others(cluster, &view, &mut others) {
-                // A fault in a posting list of the build has already been reported.
                 if !stores.is_as_built(cluster) {
                     self.report.refused(&name, &error);
                 }
@@ -272,7 +257,6 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks the table of posting lists. It must fit their file, and its model must decode.
     pub(super) fn clusters_table(&mut self, name: &str) -> Result<(), Error> {
         let Some(extents) = self.extents() else {
             return Ok(());
@@ -290,8 +274,7 @@ impl Check<'_> {
     fn all_extents(&mut self, entry: &FileEntry, kind: FileKind, name: &str) -> Result<(), Error> {
         let (_, shape) = reading::cluster_file(self.volume, self.manifest, kind)?;
         let extent_kind = extent_kind(kind);
-        // Faults of the table are reported when the table is checked. Without the table, the places
-        // of posting lists are unknown.
+        // Faults of the table are reported when the table is checked.
         let Ok(table) = reading::clusters(self.volume, self.manifest, (kind, extent_kind)) else {
             let what = "not checked: the table of its posting lists is damaged";
             self.report.problem(name, None, what);
@@ -301,7 +284,6 @@ impl Check<'_> {
             kind: extent_kind,
             shape,
             members: Members::new(shape),
-            // A model that does not decode is reported when the table is checked.
             model: model(&table, extent_kind, name).unwrap_or_else(|_| ListModel::elias_fano(0, 0)),
             name,
         };
@@ -328,8 +310,8 @@ impl Check<'_> {
         let (mut buffer, mut first) = (Vec::new(), 0u32);
         for (cluster, (&bytes, &records)) in (0u32..).zip(table.bytes.iter().zip(&table.records)) {
             let at = offsets[cluster as usize];
-            // The end of the zeros after a posting list. After the last posting list, it is the end
-            // of the file.
+            // The end of the zeros after a posting list. After the last list, it is the end of the
+            // file.
             let end = match cluster + 1 == extents.shape.clusters {
                 true => entry.length,
                 false => offsets[cluster as usize + 1],
@@ -343,7 +325,6 @@ impl Check<'_> {
                 found.complete = false;
                 self.report.refused(extents.name, &error);
             }
-            // The sum does not overflow, since a table with too large a total is refused.
             first += match extents.kind {
                 ExtentKind::Grouped => records,
                 ExtentKind::Replicated | ExtentKind::Postings => 0,
@@ -354,8 +335,7 @@ impl Check<'_> {
         Ok(found)
     }
 
-    /// Checks a posting list. The three numbers are the cluster, the first node in the group of the
-    /// cluster, and the offset of the posting list in the file.
+    /// The numbers are the cluster, the first node in its group, and the offset in the file.
     fn extent(
         &mut self,
         extents: &Extents<'_>,
@@ -433,7 +413,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks a vector in its own cluster, or in the only place where it is stored.
+    /// Checks a vector in its own cluster, or in its only place.
     fn own_vector(
         &mut self,
         node: u32,
@@ -463,8 +443,8 @@ impl Check<'_> {
         }
     }
 
-    /// Checks that each vector exists and is in a cluster, and that the numbers of members in the
-    /// manifest are correct.
+    /// Each vector must be in a cluster, and the numbers of members in the manifest must be
+    /// correct.
     fn add_up(&mut self, found: &Found, kind: ExtentKind, name: &str) {
         let Some(facts) = self.manifest.clusters() else {
             return;
@@ -491,7 +471,6 @@ impl Check<'_> {
         }
     }
 
-    /// Checks a file of vectors without posting lists. Its vectors have the numbers `numbers`.
     fn members_alone(
         &mut self,
         entry: &FileEntry,

@@ -1,5 +1,4 @@
-//! Checks segments of columns. Rows must decode, each id must lead to its row, and the index part
-//! must fit the rows.
+//! Checks segments of columns: rows, ids, and the index part.
 
 use stratann_layout::FileKind;
 

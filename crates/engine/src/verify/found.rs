@@ -1,6 +1,5 @@
-//! Checks whether searches find the vectors that were inserted after the last build or merge. The
-//! check compares their recall with the recall of older vectors. Inserted vectors may have drifted,
-//! so that their codes are inaccurate. Drift is no damage, so it causes only a warning.
+//! Checks whether searches find vectors that were inserted after the last build or merge. Drift is
+//! no damage, so it causes only a warning.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,15 +13,10 @@ use crate::progress::Progress;
 use crate::stores::codes::Codes;
 use crate::{Error, stored};
 
-/// The check runs only if the index has at most this many bytes of codes, so that `verify` uses
-/// little memory. `stats` checks indexes of every size.
+/// With more bytes of codes, the check needs too much memory.
 const MOST_CODES: u64 = 64 << 20;
 
-/// Warns if searches miss some vectors of an index, or if the check failed. `report` is the report
-/// about this index.
-///
-/// # Errors
-/// The caller interrupts.
+/// `report` is about this index.
 pub(super) fn warn(
     home: &Arc<dyn Volume>,
     path: &Path,
@@ -45,7 +39,6 @@ pub(super) fn warn(
     Ok(())
 }
 
-/// The warning of the check, if searches miss inserted vectors or the check failed.
 fn trouble(
     home: &Arc<dyn Volume>,
     path: &Path,

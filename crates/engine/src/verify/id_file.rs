@@ -1,9 +1,7 @@
-//! Checks the file of ids. Ids must ascend. For each record of the build, the file must have an
-//! entry with the id and the node of the record.
+//! Checks the file of ids: ids ascend, and each record of the build has an entry.
 //!
-//! The check looks up records in batches, sorted by id. So it reads each block about once for each
-//! batch. A bit for each entry shows whether a record has its id. After all records were read, an
-//! entry without a record is superfluous.
+//! Records are looked up in batches, sorted by id. So each block is read about once for each batch.
+//! A bit for each entry shows whether a record has its id.
 
 use stratann_layout::Manifest;
 use stratann_tier::Volume;
@@ -14,31 +12,25 @@ use crate::Error;
 use crate::bits::Bits;
 use crate::stores::ids::{IdTable, LastBlock};
 
-/// The number of records in a batch.
 const BATCH: usize = 1 << 16;
-/// The check looks for an interruption after this many blocks.
 const BETWEEN_LOOKS: u64 = 256;
 
-/// The results of the checks against the file of ids.
 pub(super) struct IdFile {
     ids: IdTable,
     /// The ids and nodes of records that wait for the look-up.
     waiting: Vec<(u64, u32)>,
-    /// The number of records that were read.
     records: u64,
     /// For each entry, whether a record has its id.
     found: Bits,
-    /// Whether a look-up could not read a block. If so, it is unknown which entries have no record.
+    /// If a look-up could not read a block, it is unknown which entries have no record.
     unread: bool,
 }
 
 impl IdFile {
-    /// Opens the file of ids, if there is one and its header is correct. A fault in the header is
-    /// reported when the file itself is checked.
+    /// `None` if there is no such file, or if its header is wrong.
     pub(super) fn open(volume: &dyn Volume, manifest: &Manifest) -> Option<Self> {
         let ids = IdTable::open(volume, manifest).ok()??;
         Some(Self {
-            // The blocks of these entries exist.
             found: Bits::new(ids.entries().entries()),
             ids,
             waiting: Vec::new(),
@@ -47,7 +39,6 @@ impl IdFile {
         })
     }
 
-    /// Looks up the waiting records.
     fn look_up(&mut self, report: &mut VerifyReport) {
         self.waiting.sort_unstable();
         let mut last = LastBlock::none();
@@ -76,7 +67,6 @@ impl IdFile {
         }
     }
 
-    /// Reports the entries without a record, if all records were read.
     fn superfluous(&self, report: &mut VerifyReport) {
         let entries = self.ids.entries();
         let all = entries.entries();
@@ -105,7 +95,6 @@ impl IdFile {
 }
 
 impl Check<'_> {
-    /// Checks the file of ids without the records.
     pub(super) fn id_file(&mut self, name: &str) -> Result<(), Error> {
         let Some(table) = IdTable::open(self.volume, self.manifest)? else {
             return Ok(());
@@ -143,8 +132,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks the id of a record. If it is a record of the build, the file of ids must have the id
-    /// with this node. If ids are row numbers and there is no file of ids, the id must be in range.
+    /// A record of the build must be in the file of ids. Without this file, row numbers must be in
+    /// range.
     pub(super) fn expect_id(&mut self, place: NodeAt<'_>, id: u64) {
         let (node, manifest) = (place.node, self.manifest);
         let Some(file) = &mut self.id_file else {
@@ -168,7 +157,6 @@ impl Check<'_> {
         }
     }
 
-    /// Reports superfluous and missing entries of the file of ids, after all records were read.
     pub(super) fn unmatched_ids(&mut self) {
         if let Some(file) = &mut self.id_file {
             file.look_up(&mut self.report);

@@ -1,21 +1,17 @@
 //! Finds external ids that occur twice.
 //!
-//! Ids are usually row numbers. So the set has a bit for each number below twice the number of
-//! vectors, which is two bits for each vector. Larger ids take eight bytes each, and are sorted at
-//! the end.
+//! Ids are usually row numbers, so the set has a bit for each number below twice the number of
+//! vectors. Larger ids take eight bytes each, and are sorted at the end.
 
 use crate::bits::Bits;
 
-/// The external ids seen so far.
 #[derive(Debug)]
 pub(super) struct Ids {
-    /// The ids below twice the number of vectors.
     small: Bits,
     large: Vec<u64>,
 }
 
 impl Ids {
-    /// Creates an empty set, for an index of `vectors` vectors.
     pub(super) fn new(vectors: u64) -> Self {
         Self {
             small: Bits::new(2 * vectors),
@@ -23,8 +19,8 @@ impl Ids {
         }
     }
 
-    /// Adds an id. Returns `false` if it was added before. Repetitions of large ids are found only
-    /// by [`repeated`](Self::repeated).
+    /// `false` if the id was added before. Only [`repeated`](Self::repeated) finds repetitions of
+    /// large ids.
     pub(super) fn insert(&mut self, id: u64) -> bool {
         if self.small.takes(id) {
             return self.small.add(id);
@@ -33,8 +29,7 @@ impl Ids {
         true
     }
 
-    /// Removes all large ids. Returns the ids that were added more than once, each as often as it
-    /// was repeated.
+    /// Removes all large ids. A repeated id is returned as often as it was repeated.
     pub(super) fn repeated(&mut self) -> Vec<u64> {
         let mut large = std::mem::take(&mut self.large);
         large.sort_unstable();

@@ -1,14 +1,12 @@
 //! Checks pages of an inline index that took direct inserts. The place of each page follows from
-//! the numbers of its nodes. If a page was to be written in place after the last checkpoint, the
-//! journal of this checkpoint has the page too.
+//! its nodes. The journal has the pages that were to be written in place.
 //!
 //! ```text
 //!   journal   page -> bytes     these count: in the file the page may be old, torn, or missing
 //!   file      all other pages   up to the last node's page; later ones come from a crash
 //! ```
 //!
-//! If the journal cannot be read, this is reported, and the pages in the file count. Pages that are
-//! damaged in the file are lost, and are reported too.
+//! If the journal cannot be read, the pages in the file count.
 
 use stratann_layout::{FileEntry, FileKind, JournalFile};
 
@@ -21,7 +19,6 @@ use crate::stores::records::PageRecords;
 use crate::{Error, stored};
 
 impl Check<'_> {
-    /// Checks all current pages, in the file or in the journal.
     pub(super) fn journaled(
         &mut self,
         format: FixedFormatOf,
@@ -29,7 +26,6 @@ impl Check<'_> {
         name: &str,
     ) -> Result<(), Error> {
         let (volume, manifest, nodes) = (self.volume, self.manifest, self.nodes());
-        // The header of the file is checked first.
         reading::pages(volume, manifest, self.composition.lists, None)?;
         let format = format(manifest)?;
         let count = format.pages(nodes);
@@ -50,7 +46,7 @@ impl Check<'_> {
         let stored = volume.len(&entry.name)?.saturating_sub(pages.start);
         let stored = stored / pages.page_bytes as u64;
         pages.count = stored.min(count);
-        // A page of the journal is not read from the file, since it may be unreadable there.
+        // A page of the journal may be unreadable in the file.
         let wanted = |page: u64| !has(page);
         self.each_page_of(
             entry,
@@ -101,12 +97,11 @@ impl Check<'_> {
         records.check(self, read, page, file, offset);
     }
 
-    /// Checks the journal. Its pages must belong to the index, be whole, and have existing nodes.
+    /// Each page must belong to the index, be whole, and have existing nodes.
     pub(super) fn journal(&mut self, payload: Vec<u8>, name: &str) -> Result<(), Error> {
         let (manifest, nodes) = (self.manifest, self.nodes());
         let Some(format) = self.composition.fixed_format(manifest)? else {
-            // This layout has no journal. If the manifest names a journal, this is reported as a
-            // fault of the manifest.
+            // This layout has no journal. The manifest is at fault if it names one.
             return Ok(());
         };
         let count = format.pages(nodes);
@@ -118,8 +113,7 @@ impl Check<'_> {
                 self.report.problem(name, None, what);
                 continue;
             }
-            // The offset of a problem is the offset of the page in the file of pages, and not in
-            // the journal.
+            // The offset is in the file of pages, not in the journal.
             let place = format!(
                 "{name}, for page {page} of {}",
                 self.composition.lists.name()

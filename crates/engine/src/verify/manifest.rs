@@ -1,5 +1,4 @@
-//! Checks the statements of the manifest: the files of the index, the division of nodes into
-//! segments, and the sums over all lists and vectors.
+//! Checks the manifest: the files, the division of nodes into segments, and the sums.
 
 use stratann_layout::manifest::{FILE_NAME as MANIFEST, IDS};
 use stratann_layout::{FileEntry, FileKind, Form, SegmentFacts};
@@ -8,23 +7,19 @@ use super::Check;
 use crate::stored;
 use crate::stores::VectorsAt;
 
-/// The sums over the lists and vectors that were read so far.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
-    /// The number of lists that were read. The next field is the number of their links.
     pub(super) lists: u64,
+    /// The links of these lists.
     pub(super) edges: u64,
-    /// The number of links of the longest list.
     pub(super) degree_max: u32,
-    /// The bytes of the lists on storage.
     pub(super) list_bytes: u64,
-    /// The number of vectors that were read. The next field is their bytes on storage.
     pub(super) vectors: u64,
+    /// The bytes of these vectors on storage.
     pub(super) vector_bytes: u64,
 }
 
 impl Check<'_> {
-    /// Whether an index of this layout has a file of this kind.
     pub(super) fn belongs(&self, kind: FileKind, n: Option<u32>) -> bool {
         let of_segment = || n.is_some_and(|n| (n as usize) < self.manifest.segments.len());
         match kind {
@@ -50,15 +45,14 @@ impl Check<'_> {
                 Form::Segment => of_segment(),
                 Form::Clusters(_) if n.is_some() => self.amends(kind, n),
                 Form::Clusters(_) => kind == self.composition.lists || Some(kind) == self.extents(),
-                // A MANIFEST names no log file, and no tables except those that are listed above.
+                // A MANIFEST names no log file, and no other tables.
                 Form::Log | Form::Stream => false,
             },
         }
     }
 
-    /// Checks that the manifest names all files that the layout needs. Also checks that all
-    /// segments except the last have the same number of records, since a division by this number
-    /// gives the segment of a node.
+    /// All segments except the last must have the same number of records, since a division gives
+    /// the segment of a node.
     pub(super) fn claims(&mut self) {
         let mut needed = vec![(self.composition.lists, None)];
         needed.extend(self.composition.codes.file().map(|kind| (kind, None)));
@@ -102,8 +96,7 @@ impl Check<'_> {
         let Some((last, others)) = segments.split_last() else {
             return;
         };
-        // The garbage of a kept segment counts too. All segments except the last were full when
-        // they were written, so with garbage their numbers of records are equal.
+        // Garbage counts too, since segments were full when they were written.
         let records = |segment: &SegmentFacts| segment.stored().1;
         let capacity = records(&segments[0]);
         let wrong = |&n: &usize| match others.get(n) {
@@ -123,8 +116,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the sums over all lists and vectors of the build, if all of them could be read. The
-    /// sums do not include inserts after the build.
+    /// Checks the sums over the build, without later inserts, if all could be read.
     pub(super) fn sums(&mut self) {
         if self.manifest.placement.is_some() {
             return;
@@ -162,13 +154,13 @@ impl Check<'_> {
         }
     }
 
-    /// Reports repeated external ids that were found only after all ids were sorted.
+    /// Some repeated ids are found only after all ids were sorted.
     pub(super) fn repeated_ids(&mut self) {
         let (kind, n) = match self.composition.vectors {
             VectorsAt::Records | VectorsAt::Parts => (self.composition.lists, None),
             VectorsAt::Segments => (FileKind::Vectors, Some(0)),
         };
-        // Equal ids may be in different segments, and the check does not know the segment of an id.
+        // Equal ids may be in different segments.
         let file = match self.manifest.segments.len() {
             0 | 1 => stored::file_of(self.volume, self.manifest, kind, n).ok(),
             _ => None,
@@ -180,7 +172,6 @@ impl Check<'_> {
         }
     }
 
-    /// Reports a false statement of the manifest.
     pub(super) fn claim(&mut self, what: String) {
         let file = stored::name_of(self.volume, MANIFEST);
         self.report.problem(&file, None, what);

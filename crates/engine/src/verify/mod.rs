@@ -16,22 +16,14 @@
 //!   found.rs      whether searches find vectors inserted since the build: only a warning
 //! ```
 //!
-//! The checks cover the manifest, and the length, the header and the checksums of the blocks of
-//! each file. A page must have the nodes that the directory or the chunks name. Each list and each
-//! vector must decode, and the degree and the links of each node must be valid. External ids must
-//! be unique, and the sums in the manifest must be correct. Files that the manifest does not name
-//! are reported too.
-//!
 //! `verify` does not change the index. It continues after a damaged part, so that one report has
 //! all damage. If a table is damaged, the checksums of the data that needs this table are still
 //! checked.
 //!
-//! `verify` needs memory for a megabyte of pages, the tables of one file, and the ids. If ids are
-//! row numbers, they take two bits for each vector. The check of a file of ids takes one more bit
-//! for each vector, and a megabyte. If the index took direct inserts, the table of nodes and pages
-//! is in memory with 4 bytes a node, together with the pending changes. At the end, `verify` may
-//! open the index to check how well searches find new vectors. It does so if the index has changed
-//! since its build, has no damage, and has up to 64 MiB of codes.
+//! `verify` needs memory for a megabyte of pages, the tables of one file, and the ids. Ids that are
+//! row numbers take two or three bits for each vector. After direct inserts, the table of nodes and
+//! pages takes 4 bytes a node. If an undamaged index has changed and has up to 64 MiB of codes,
+//! `verify` opens it and checks searches.
 
 mod added;
 mod clusters;
@@ -75,14 +67,11 @@ use crate::stores::composition::{Records, Rewritten};
 use crate::stores::{Composition, Placed};
 use crate::{Error, ErrorKind, Layout, stored};
 
-/// The most problems in a report, in addition to the first problem of each file. Without a limit, a
-/// file that is damaged everywhere would fill the terminal.
+/// The most problems in a report, beside the first problem of each file.
 const MOST: usize = 100;
 
-/// The approximate bytes of memory of a check: pages, the tables of a file, and a megabyte of ids.
 const MEMORY: u64 = 3 << 20;
-/// The number of vectors whose bits fit into a byte. The ids take at most four bits for each
-/// vector.
+/// Ids take at most four bits for each vector.
 const NODES_A_BYTE: u64 = 2;
 
 /// A fault in an index.
@@ -99,18 +88,18 @@ pub struct Problem {
 /// The amount of data that `verify` read, and the problems that it found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VerifyReport {
-    /// The layout of the index. It is empty if the MANIFEST cannot be read.
+    /// The layout of the index; empty if the MANIFEST cannot be read.
     pub layout: String,
     /// The number of files that were read to their end.
     pub files: u64,
     /// The bytes of the files that were read to their end.
     pub bytes: u64,
-    /// The number of pages with nodes: pages of lists, of vectors, or of both. In the layout csr,
-    /// it is the number of pieces of rows. In a cluster index, it is the number of posting lists.
+    /// The number of pages with nodes. The layout csr has pieces of rows, and a cluster index
+    /// posting lists.
     pub pages: u64,
-    /// The number of nodes whose lists were read. In a cluster index, it is the number of vectors.
+    /// The number of nodes whose lists were read; in a cluster index, of vectors.
     pub nodes: u64,
-    /// The number of links. It is 0 in a cluster index, which has no links.
+    /// The number of links; 0 in a cluster index.
     pub edges: u64,
     /// The number of records in the log after the checkpoint.
     pub log_records: u64,
@@ -118,11 +107,11 @@ pub struct VerifyReport {
     pub problems: Vec<Problem>,
     /// The number of all problems.
     pub problem_count: u64,
-    /// The number of problems that are no damage. Such a problem is a file that this user may not
-    /// read, or a read that failed for a reason outside the file.
+    /// The number of problems that are no damage: files that this user may not read, and reads that
+    /// failed for a reason outside the file.
     pub unread: u64,
-    /// The number of problems of the index itself, if copies were read and a problem was found. If
-    /// it is 0, only the copies are damaged.
+    /// The number of problems of the index itself, if copies were read. With 0, only the copies are
+    /// damaged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub original_problems: Option<u64>,
 }
@@ -163,11 +152,11 @@ impl VerifyReport {
     }
 }
 
-/// Checks the whole index at `path`.
+/// Checks the whole index at `path`. Damage is in the report, and is no error.
 ///
 /// # Errors
 /// There is no index, its manifest cannot be read, the machine is out of memory or handles, or the
-/// caller interrupts. Damage is in the report, and is no error.
+/// caller interrupts.
 pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyReport, Error> {
     let home: Arc<dyn Volume> = Arc::new(stored::existing(path.as_ref())?);
     let report = verify_in(&*home, progress)?;
@@ -176,14 +165,13 @@ pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyR
     Ok(report)
 }
 
-/// Does the same as [`verify`], but reads copies. For each role that has a place in `places`, it
-/// reads the copy at this place. For other roles, it reads the index folder. Missing copies are
-/// made first. If there is a problem, it reads the index itself too, since a copy of a damaged file
-/// is damaged.
+/// Checks an index like [`verify`], but reads the copies of roles that have a place in `places`.
+/// Missing copies are made first. If there is a problem, the index itself is read too, since a copy
+/// of a damaged file is damaged.
 ///
 /// # Errors
-/// Fails as [`verify`] does. It also fails if a place is in memory, which cannot be checked, or if
-/// the index does not have one of the roles.
+/// The call fails as [`verify`] does, if a place is in memory, or if the index does not have one of
+/// the roles.
 pub fn verify_placed(
     path: impl AsRef<Path>,
     places: &Places,
@@ -201,7 +189,6 @@ pub fn verify_placed(
     Ok(report)
 }
 
-/// Checks the index in a volume.
 pub(crate) fn verify_in(
     volume: &dyn Volume,
     progress: &dyn Progress,
@@ -229,7 +216,6 @@ pub(crate) fn verify_in(
     let lengths = manifest.files.iter().map(|entry| entry.length);
     let total = lengths.fold(0, u64::saturating_add);
     let _stage = Stage::begin(progress, "verifying", total);
-    // A table that cannot be read is reported when its file is checked.
     let placement_tables = Tables::read(volume, &manifest);
     let id_file = IdFile::open(volume, &manifest);
     let mut check = Check {
@@ -267,27 +253,20 @@ pub(crate) fn verify_in(
     Ok(check.report)
 }
 
-/// The state of the check of an index.
 struct Check<'a> {
     volume: &'a dyn Volume,
     manifest: &'a Manifest,
     layout: Layout,
-    /// The composition of the layout, with the properties of its stores.
     composition: &'static Composition,
     report: VerifyReport,
     sums: Sums,
-    /// The table of nodes and pages, if the index took direct inserts and the table can be read.
     placement_tables: Option<&'a Tables>,
-    /// The same table, in the form for readers of pages. It is made at its first use.
     placed: OnceCell<Placed>,
     counts: Counts,
     ids: Ids,
-    /// In a cluster index that changed since its build, the live vectors that are stored without
-    /// posting lists.
+    /// The live vectors without posting lists, if a cluster index has changed.
     live: Bits,
-    /// The file of ids, if it exists and can be opened.
     id_file: Option<IdFile>,
-    /// The files of columns whose checksums were found to be correct.
     whole_columns: HashSet<(FileKind, Option<u32>)>,
     progress: &'a dyn Progress,
 }
@@ -327,8 +306,7 @@ impl Check<'_> {
                 Ok(())
             }
             Err(Error::Interrupted) => Err(Error::Interrupted),
-            // The machine is out of memory or handles, so it is unknown whether the file is
-            // damaged.
+            // Without memory or handles, it is unknown whether the file is damaged.
             Err(error) if error.kind() == ErrorKind::Exhausted => Err(error),
             Err(error) => {
                 self.report.refused(&name, &error);
@@ -347,10 +325,8 @@ impl Check<'_> {
         stored::check_file(self.volume, entry, kind)?;
         let may_grow = match kind {
             FileKind::Vectors => self.may_grow(n),
-            // A file of clusters does not grow after it was written.
             _ if self.extents().is_some() => false,
-            // If pages are rewritten in place, pages are added only if a checkpoint has direct
-            // inserts.
+            // If pages are rewritten in place, only direct inserts add pages.
             _ => self.composition.records_move() || self.manifest.placement.is_some(),
         };
         if !may_grow {
@@ -368,19 +344,15 @@ impl Check<'_> {
                     rewritten: Rewritten::Elsewhere | Rewritten::Nowhere,
                     ..
                 } => self.placed(entry, kind, name),
-                // A manifest that has clusters and a placement is refused.
                 Records::Clustered => Ok(()),
             },
             Form::Clusters(_) => self.clustered(entry, kind, n, name),
             Form::Lists(_) | Form::Segment => self.built(kind, n, name),
             Form::Stream => self.stream(entry, kind, n, name),
-            // No manifest names a log. The function `log` checks the records.
             Form::Log => Ok(()),
         }
     }
 
-    /// Checks the records of the log. Their vectors must be valid, and only the end of the log may
-    /// be torn.
     fn log(&mut self) {
         let (volume, manifest) = (self.volume, self.manifest);
         let shape = LogShape::new(manifest.element, manifest.dimension as usize);
@@ -428,7 +400,6 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the file about interrupted inserts.
     fn inserts(&mut self) -> Result<(), Error> {
         let Some(text) = durable::inserts::text(self.volume)? else {
             return Ok(());
@@ -464,7 +435,6 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Warns about files that the manifest does not name. These files do no harm.
     fn strays(&mut self) -> Result<(), Error> {
         for name in self.volume.list()? {
             let known = name == MANIFEST

@@ -7,23 +7,17 @@ use super::Check;
 use crate::Error;
 use crate::stores::records::PageFormat;
 
-/// The approximate bytes of one read.
 const PIECE: u64 = 1 << 20;
 
-/// The pages of a file.
 pub(super) struct Pages {
-    /// The number of pages.
     pub(super) count: u64,
-    /// The bytes of each page.
     pub(super) page_bytes: usize,
-    /// The offset of the first page in the file.
     pub(super) start: u64,
     /// The most pages onto which a record may continue after its first page.
     pub(super) behind: u64,
 }
 
 impl Pages {
-    /// Describes a file of `count` pages in this format.
     pub(super) fn of(format: &dyn PageFormat, count: u64) -> Self {
         Self {
             count,
@@ -34,20 +28,17 @@ impl Pages {
     }
 }
 
-/// The place of a node, for problem reports.
 #[derive(Clone, Copy)]
 pub(super) struct NodeAt<'a> {
-    /// The file, as it is named in problem reports.
     pub(super) file: &'a str,
-    /// The offset of the page of the node, or `None` if the node is pending.
+    /// `None` if the node is pending.
     pub(super) offset: Option<u64>,
-    /// The number of the node.
     pub(super) node: u64,
 }
 
 impl Check<'_> {
-    /// Reads all pages of a file. Calls `each` with the number, the offset and the bytes of each
-    /// page, and with the bytes of the following pages that its records may need.
+    /// `each` gets the number, the offset and the bytes of each page, and the bytes of the
+    /// following pages.
     pub(super) fn each_page(
         &mut self,
         entry: &FileEntry,
@@ -57,8 +48,6 @@ impl Check<'_> {
         self.each_page_of(entry, pages, |_| true, each)
     }
 
-    /// Does the same as [`each_page`](Check::each_page), for the pages for which `wanted` returns
-    /// true.
     pub(super) fn each_page_of(
         &mut self,
         entry: &FileEntry,
@@ -92,26 +81,24 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// The number of nodes of the graph, including nodes inserted after the build.
     pub(super) fn nodes(&self) -> u64 {
         let placement = self.manifest.placement;
         placement.map_or(self.manifest.vectors, |facts| facts.nodes)
     }
 
-    /// Reports a page with rewritten records, in an index whose pages are never rewritten.
+    /// The pages of this index are never rewritten.
     pub(super) fn no_relocated(&mut self, page: u64, offset: u64, file: &str) {
         let what =
             format!("page {page} has rewritten records, but the MANIFEST says that there are none");
         self.report.problem(file, Some(offset), what);
     }
 
-    /// Reports a problem of a node.
     pub(super) fn node_problem(&mut self, place: NodeAt<'_>, what: impl std::fmt::Display) {
         let what = format!("node {} {what}", place.node);
         self.report.problem(place.file, place.offset, what);
     }
 
-    /// Checks the links of a node. Its list takes `bytes` bytes on storage.
+    /// The list of the node takes `bytes` bytes on storage.
     pub(super) fn links(&mut self, place: NodeAt<'_>, links: &[u32], bytes: usize) {
         let (nodes, degree) = (self.nodes(), self.manifest.graph().degree);
         self.sums.lists += 1;
@@ -131,7 +118,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the vector of a node. The vector takes `bytes` bytes on storage.
+    /// The vector of the node takes `bytes` bytes on storage.
     pub(super) fn vector(&mut self, place: NodeAt<'_>, vector: &[u8], bytes: usize) {
         self.sums.vectors += 1;
         self.sums.vector_bytes += bytes as u64;
@@ -143,7 +130,6 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the external id of a node.
     pub(super) fn id(&mut self, place: NodeAt<'_>, id: u64) {
         if !self.ids.insert(id) {
             self.node_problem(

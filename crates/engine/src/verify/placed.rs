@@ -1,5 +1,5 @@
-//! Checks pages of an index that took direct inserts. A table has the page of each node. Some new
-//! nodes and changes are pending, and are on no page.
+//! Checks pages of an index that took direct inserts. Every node is either on the page that a table
+//! has for it, or pending.
 //!
 //! ```text
 //!   placement   node -> page      pages without a node are not read: their content does not count
@@ -7,10 +7,8 @@
 //!   pending     changes, records  a list counts as it will be when its page is written
 //! ```
 //!
-//! Every node is either on the page that the table has for it, or pending. If vectors are stored
-//! apart from lists, the pages have neither vectors nor ids. Such vectors are never pending, and
-//! are on pages of segments ([`super::added`]). If vectors are in two parts, the pages have the
-//! leading parts and the ids.
+//! If vectors are stored apart from lists, they are never pending, and are on pages of segments
+//! ([`super::added`]). If vectors are in two parts, the pages have the leading parts and the ids.
 
 use stratann_layout::{FileEntry, FileKind, LayoutError};
 
@@ -24,25 +22,21 @@ use crate::stores::VectorsAt;
 use crate::stores::reading;
 use crate::stores::topology::pending::apply;
 
-/// A page that was read.
 struct Page<'p> {
     number: u64,
     offset: u64,
     bytes: &'p [u8],
 }
 
-/// The results of reading all pages.
 struct Walk<'t> {
     tables: &'t Tables,
     /// The nodes whose current record was found.
     found: Bits,
-    /// The pages that could not be read.
     damaged: Bits,
     links: Vec<u32>,
 }
 
 impl Check<'_> {
-    /// Checks all pages with nodes, and the pending changes.
     pub(super) fn placed(
         &mut self,
         entry: &FileEntry,
@@ -52,8 +46,7 @@ impl Check<'_> {
         let file = reading::pages(self.volume, self.manifest, kind, None)?;
         let tables = self.tables(None);
         let mut records = self.records_of(kind, &tables, &*file.format, file.first);
-        // Without the table, `verify` does not know the current pages. An unreadable table is
-        // reported when its file is checked.
+        // The table is reported when its file is checked.
         let Some(placement_tables) = self.placement_tables else {
             return self.advance(entry.length);
         };
@@ -82,7 +75,6 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Finds the pages with nodes, among the `pages` pages of the file.
     fn in_use(&mut self, tables: &Tables, pages: u64, name: &str) -> Bits {
         let mut waits = Bits::new(tables.placement.page_of.len() as u64);
         for record in tables.pending.iter().flat_map(|pending| &pending.records) {
@@ -111,7 +103,6 @@ impl Check<'_> {
         in_use
     }
 
-    /// Checks the current records of a page.
     fn placed_page(
         &mut self,
         walk: &mut Walk<'_>,
@@ -150,14 +141,12 @@ impl Check<'_> {
         }
     }
 
-    /// Reports a page with nodes that cannot be read.
     fn passed_over(&mut self, walk: &mut Walk<'_>, page: u64, name: &str, error: &Error) {
         walk.damaged.add(page);
         self.report.refused(name, error);
     }
 
-    /// Returns the place and the node of a record, if the record is current. A record is current if
-    /// the table has its page for its node.
+    /// `None` if the table has another page for the node of the record.
     fn is_here<'n>(
         &mut self,
         walk: &mut Walk<'_>,
@@ -186,8 +175,7 @@ impl Check<'_> {
             );
             return None;
         };
-        // If the table has another page for the node, the record has moved there, and this page
-        // still has its old bytes. A second record of the same node on a page does not count.
+        // A record that has moved leaves its old bytes. Of two records of a node, the first counts.
         if u64::from(here) != page.number || !walk.found.add(node.into()) {
             return None;
         }
@@ -195,7 +183,7 @@ impl Check<'_> {
         Some((place, node))
     }
 
-    /// Checks the list of a node, in `links`, with its pending changes applied.
+    /// The list of the node is in `links`. Pending changes are applied to it.
     fn list(&mut self, walk: &mut Walk<'_>, place: NodeAt<'_>, node: u32, bytes: usize) {
         let degree = self.manifest.graph().degree as usize;
         let changes = walk.tables.changes(node);
@@ -203,13 +191,12 @@ impl Check<'_> {
             let most = walk.links.len().max(degree);
             apply(changes, node, &mut walk.links);
             // Two concurrent inserts may both have used the last free place of a list. Only the
-            // first link will be written to the page. This is no damage.
+            // first link will be written, so this is no damage.
             walk.links.truncate(most);
         }
         self.links(place, &walk.links, bytes);
     }
 
-    /// Checks the pending nodes. They are on no page.
     fn waiting(&mut self, walk: &mut Walk<'_>) {
         let tables = walk.tables;
         let Some(pending) = &tables.pending else {
@@ -252,7 +239,6 @@ impl Check<'_> {
         }
     }
 
-    /// Checks that every node was found on its page in the table, unless that page cannot be read.
     fn places(&mut self, walk: &Walk<'_>) {
         let tables = walk.tables;
         let (built, knows) = (u64::from(tables.placement.built), tables.pending.is_some());

@@ -5,9 +5,8 @@
 //!   pending     nodes and changes that are on no page yet
 //! ```
 //!
-//! Ids must be unique only among live records. If an id was deleted or replaced, its records on
-//! nodes below a bound are dead, and another record may have the same id. The records of an index
-//! may be in several files, so their totals are checked after all files were read.
+//! Ids must be unique among live records. A deleted or replaced id also has dead records, on nodes
+//! below a bound. Totals are checked after all files were read.
 
 use stratann_layout::{FileKind, Manifest, PendingFile, PendingRecord, PlacementFile};
 use stratann_tier::Volume;
@@ -20,26 +19,20 @@ use crate::stores::topology::pending::Change;
 use crate::stores::topology::placement::Placement;
 use crate::{Layout, stored};
 
-/// The table of nodes and pages.
 pub(super) struct Tables {
-    /// The table, without the codes.
     pub(super) placement: PlacementFile,
-    /// The file, as it is named in problem reports.
     pub(super) name: String,
-    /// The pending changes and new nodes, ordered by node, or `None` if they cannot be read.
+    /// Pending changes and new nodes, ordered by node. `None` if they cannot be read.
     pub(super) pending: Option<Waiting>,
 }
 
-/// The pending nodes and changes, which are on no page.
 pub(super) struct Waiting {
     changes: Vec<Change>,
     pub(super) records: Vec<PendingRecord>,
-    /// The file, as it is named in problem reports.
     pub(super) name: String,
 }
 
 impl Tables {
-    /// Reads the tables as far as possible. Returns `None` if the placement cannot be read.
     pub(super) fn read(volume: &dyn Volume, manifest: &Manifest) -> Option<Self> {
         let facts = manifest.placement.as_ref()?;
         let read = |kind| stored::read_stream_whole(volume, manifest, kind, None).ok();
@@ -71,7 +64,6 @@ impl Tables {
         })
     }
 
-    /// Whether an id was inserted after the build.
     fn came_later(&self, id: u64) -> bool {
         let ids = &self.placement.ids;
         let behind = ids.partition_point(|&(first, _)| first <= id);
@@ -79,7 +71,6 @@ impl Tables {
         range.is_some_and(|(first, count)| id - first < count)
     }
 
-    /// The pending changes of the list of a node.
     pub(super) fn changes(&self, node: u32) -> &[Change] {
         let Some(waiting) = &self.pending else {
             return &[];
@@ -89,7 +80,6 @@ impl Tables {
         &rest[..rest.partition_point(|change| change.node == node)]
     }
 
-    /// The pending nodes among `count` nodes from `first` on.
     pub(super) fn waiting_from(&self, first: u64, count: usize) -> &[PendingRecord] {
         let Some(waiting) = &self.pending else {
             return &[];
@@ -102,20 +92,15 @@ impl Tables {
     }
 }
 
-/// The totals of the records that were read.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// The number of records with an id.
     records: u64,
-    /// The number of dead records among the records with an id. The next field is the number of
-    /// live records that were inserted after the build, and whose id is in the table of inserted
-    /// ids.
     dead: u64,
+    /// Live records that were inserted after the build, and are in the table.
     later: u64,
 }
 
-/// Returns the fault in the table's list of added pages of vectors, if this list does not fit the
-/// layout.
+/// The fault in the table's list of added pages, if this list does not fit the layout.
 pub(crate) fn added_wrong(layout: Layout, placement: &PlacementFile) -> Option<String> {
     let added = placement.added.len();
     let later = placement.nodes.saturating_sub(placement.built);
@@ -131,16 +116,13 @@ pub(crate) fn added_wrong(layout: Layout, placement: &PlacementFile) -> Option<S
 }
 
 impl Check<'_> {
-    /// Whether pages may have been added to the vectors of segment `n`, including pages that no
-    /// checkpoint names, as after a crash.
+    /// After a crash, segment `n` may have added pages that no checkpoint names.
     pub(super) fn may_grow(&self, n: Option<u32>) -> bool {
         let behind = n.map(|n| n as usize + 1);
         behind == Some(self.manifest.segments.len())
     }
 
-    /// Returns the table of nodes and pages, for readers of pages. If the index took no direct
-    /// inserts, or if the table cannot be read, the returned table is empty. If the pending changes
-    /// cannot be read, the table has no pending changes.
+    /// For readers of pages. The table is empty without direct inserts, or if it cannot be read.
     pub(super) fn where_nodes_are(&self) -> Placed {
         let made = self.placed.get_or_init(|| {
             let placed = Placed::default();
@@ -153,13 +135,12 @@ impl Check<'_> {
         made.clone()
     }
 
-    /// Counts a record by its id.
     pub(super) fn counted(&mut self, place: NodeAt<'_>, id: u64) {
         self.expect_id(place, id);
         if self.manifest.placement.is_none() {
             return self.id(place, id);
         }
-        // Without the table of deleted ids, `verify` does not know which records are dead.
+        // Without the table of deleted ids, it is unknown which records are dead.
         let (Some(tables), Ok(node)) = (self.placement_tables, u32::try_from(place.node)) else {
             return;
         };

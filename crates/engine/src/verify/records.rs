@@ -1,12 +1,11 @@
-//! Checks files of pages that were not changed after their build. The pages have lists, vectors, or
-//! both, in any format.
+//! Checks files of pages that were not changed after their build.
 //!
 //! If records are encoded, a directory or the chunks of a segment have the number of records on
-//! each page, and the parameters to decode them. If such a table is damaged, the problem is
-//! reported for the file of the table. Pages are then checked as far as possible without the table.
+//! each page, and the parameters to decode them. If such a table is damaged, pages are checked as
+//! far as possible.
 //!
-//! Codes that are stored beside lists are not compared with the codes of the neighbours. A checksum
-//! covers these codes. A wrong code misleads a search, but the search still ranks by the vectors.
+//! Codes beside lists have only a checksum. A wrong code misleads a search, but results are ranked
+//! by vectors.
 
 use stratann_codec::ListModel;
 use stratann_layout::{DeadSlots, FileKind, LayoutError, PageDirectory, RunsOn};
@@ -21,46 +20,36 @@ use crate::stores::vectors::model::VectorModel;
 use crate::stores::{Pages as NodesPages, Placed, VectorsAt};
 use crate::{Error, stored};
 
-/// The known parameters for decoding a file of pages.
 #[derive(Default)]
 pub(super) struct Tables {
-    /// Whether lists and vectors are stored uncompressed.
     raw: bool,
-    /// The number of records that start on each page.
     counts: Option<Vec<u16>>,
-    /// The pages whose last record continues on the next page. The set is empty if `counts` is
-    /// unknown.
+    /// The pages whose last record continues on the next page. Empty if `counts` is unknown.
     runs: RunsOn,
     lists: Option<ListModel>,
-    /// The models of the vectors. A model that does not decode is `None`. Each model covers
-    /// `model_nodes` nodes.
+    /// Each model covers `model_nodes` nodes. A model that does not decode is `None`.
     models: Vec<Option<VectorModel>>,
     model_nodes: u32,
-    /// The bases of the vectors. A vector is encoded as the difference from its base. Each base
-    /// covers `base_nodes` nodes.
+    /// Each base covers `base_nodes` nodes. Vectors are encoded as differences from their base.
     bases: Vec<Option<Vec<u8>>>,
     base_nodes: u32,
-    /// The number of nodes of the build. Only the vectors of these nodes may have a base.
+    /// Only the vectors of these nodes may have a base.
     based: u64,
     numbers: Numbers,
 }
 
-/// The rule that assigns the records of a page to nodes.
 #[derive(Default)]
 enum Numbers {
-    /// By the node numbers on the page.
     #[default]
     Stored,
-    /// By the current numbers of nodes, without garbage records. This is for a segment that a merge
-    /// kept.
+    /// In a segment that a merge kept: the current numbers of nodes, without garbage.
     Anew(PageDirectory, DeadSlots),
-    /// The assignment is unknown, since the chunks of a segment that a merge kept cannot be read.
+    /// The chunks of a segment that a merge kept cannot be read.
     Unknown,
 }
 
 impl Numbers {
-    /// The node of each record on page `page` of a file, by slot. It is `None` for a garbage
-    /// record.
+    /// The node of each record on page `page`. `None` for a garbage record.
     fn of_page<'a>(
         &'a self,
         page: u64,
@@ -86,7 +75,6 @@ impl Numbers {
 }
 
 impl Tables {
-    /// The model and the base of the vector at position `at` of the file, if they are known.
     fn vector_code(&self, at: u64) -> Option<(&VectorModel, Option<&[u8]>)> {
         let place = |nodes: u32| at.checked_div(u64::from(nodes)).map(|place| place as usize);
         // Nodes inserted after the build use the model of its last segment.
@@ -100,8 +88,6 @@ impl Tables {
 }
 
 impl Check<'_> {
-    /// Checks the pages of a file of lists in an index without direct inserts, or of a segment of
-    /// vectors. `n` is the number of the file, as in [`stored::entry`].
     pub(super) fn built(
         &mut self,
         kind: FileKind,
@@ -113,7 +99,6 @@ impl Check<'_> {
         let pages = Pages::of(&*file.format, file.pages);
         let end = u64::from(file.first) + file.records;
         let mut records = self.records_of(kind, &tables, &*file.format, file.first);
-        // The first node of the next page, if it is known.
         let mut next = Some(u64::from(file.first));
         let mut runs = Runs::default();
         self.each_page(file.entry, &pages, |check, page, offset, bytes| {
@@ -148,8 +133,7 @@ impl Check<'_> {
             let said = count.map(|_| tables.runs.has(page));
             runs.check(check, &read, said, (page, offset), name);
             match expected {
-                // The page is not checked further, since its records cannot be decoded without the
-                // right node numbers.
+                // The records cannot be decoded without the right node numbers.
                 Some(expected) if expected != found => {
                     let what =
                         format!("page {page} begins with node {found}; node {expected} is next");
@@ -168,7 +152,6 @@ impl Check<'_> {
                 self.report.problem(name, Some(offset), what);
             }
         }
-        // A page that was skipped is already reported.
         if let Some(found) = next.filter(|&next| next != end) {
             let what =
                 format!("its last page ends before node {found}; it should end before {end}");
@@ -183,7 +166,6 @@ impl Check<'_> {
         }
     }
 
-    /// The checker for the records of a file of this kind, whose first node is `first`.
     pub(super) fn records_of<'a>(
         &self,
         kind: FileKind,
@@ -198,7 +180,6 @@ impl Check<'_> {
         let parts = (in_parts && !lists).then(|| {
             let placement = self.where_nodes_are();
             Parts {
-                // If the pages cannot be opened, this is reported for their file.
                 pages: composition
                     .open(self.volume, self.manifest, &placement)
                     .ok(),
@@ -221,8 +202,6 @@ impl Check<'_> {
         }
     }
 
-    /// Reads the parameters for decoding a file of pages, as far as they are readable. `n` is the
-    /// number of the file, as in [`stored::entry`].
     pub(super) fn tables(&self, n: Option<u32>) -> Tables {
         let (volume, manifest) = (self.volume, self.manifest);
         let at = self.composition.vectors;
@@ -276,17 +255,15 @@ impl Check<'_> {
     }
 }
 
-/// Follows records that span pages of a file.
 #[derive(Default)]
 pub(super) struct Runs {
-    /// The bytes of a spanning record with which the next page must begin, if known.
+    /// The bytes of a spanning record with which the next page must begin.
     left: Option<u64>,
 }
 
 impl Runs {
-    /// Checks that the next page begins with the end of the spanning record. If `said` is known, it
-    /// comes from a table. Then the last record of the page must continue on the next page exactly
-    /// if `said` is true.
+    /// Checks that the next page begins with the end of the spanning record. `said` is from a
+    /// table: whether the last record must continue.
     pub(super) fn check(
         &mut self,
         check: &mut Check<'_>,
@@ -318,37 +295,29 @@ impl Runs {
     }
 }
 
-/// The leading parts of vectors, for a file that has the trailing parts.
 struct Parts {
     pages: Option<NodesPages>,
     name: String,
-    /// The pages of nodes, if the index took direct inserts.
     placement: Placed,
     leading: LeadingParts,
 }
 
-/// Checks the records of one page after another.
 pub(super) struct Records<'a> {
-    /// Whether the file has lists. The next field says whether it has vectors with their external
-    /// ids.
     lists: bool,
+    /// Whether the file has vectors with their external ids.
     pub(super) vectors: bool,
-    /// Whether the file has the leading parts of vectors, with the external ids.
     pub(super) leading: bool,
-    /// The leading parts, if the vectors in the file are trailing parts.
     parts: Option<Parts>,
     pub(super) format: &'a dyn PageFormat,
     tables: &'a Tables,
-    /// The first node of the file, by the numbers on its pages.
     first: u32,
-    /// The list that was decoded last.
     pub(super) links: Vec<u32>,
     vector: Vec<u8>,
 }
 
 impl Records<'_> {
-    /// Checks all records of page `page`. `offset` is the offset of the page, if the page is in the
-    /// same file. Garbage records must exist, and are not checked further.
+    /// If the page is in the same file, `offset` is its offset. Garbage records must exist, and are
+    /// not checked further.
     pub(super) fn check(
         &mut self,
         check: &mut Check<'_>,
@@ -361,8 +330,6 @@ impl Records<'_> {
         for ((slot, stored), node) in read.records.iter().enumerate().zip(nodes) {
             let bytes = match (&stored.bytes, node) {
                 (Ok(bytes), _) => bytes,
-                // The record continues on a later page. The fault is on that page, and is reported
-                // for it too.
                 (Err(error), Some(node)) if read.left > 0 && slot + 1 == read.records.len() => {
                     let place = NodeAt { file, offset, node };
                     check.node_problem(
@@ -371,7 +338,6 @@ impl Records<'_> {
                     );
                     continue;
                 }
-                // The end of a garbage record does not matter either.
                 (Err(_), None) if read.left > 0 && slot + 1 == read.records.len() => continue,
                 (Err(error), _) => {
                     check.report.refused(file, &error.clone().into());
@@ -413,8 +379,8 @@ impl Records<'_> {
         }
     }
 
-    /// Decodes a list into `links`. Returns `false` if the list does not decode, or if the model is
-    /// unknown. A list that does not decode is reported.
+    /// Decodes a list into `links`. `false` if the list does not decode (reported), or if the model
+    /// is unknown.
     pub(super) fn decode_list(
         &mut self,
         check: &mut Check<'_>,
@@ -454,7 +420,6 @@ impl Records<'_> {
         self.vector_at(check, place, at, bytes);
     }
 
-    /// Checks the vector of a node, which is record `at` of its file.
     fn vector_at(&mut self, check: &mut Check<'_>, place: NodeAt<'_>, at: u64, bytes: &[u8]) {
         if self.tables.raw {
             return check.vector(place, bytes, bytes.len());
@@ -473,7 +438,6 @@ impl Records<'_> {
         }
     }
 
-    /// Checks the leading part of the vector of a node, which is record `at` of its file.
     pub(super) fn leading(
         &mut self,
         check: &mut Check<'_>,
@@ -492,8 +456,8 @@ impl Records<'_> {
         }
     }
 
-    /// Checks the vector of a node, composed of its leading part and the trailing part `bytes`.
-    /// Also checks the id, which is stored with both parts.
+    /// Checks the vector that consists of the leading part and the trailing part `bytes`, and the
+    /// id of both parts.
     fn trailing(
         &mut self,
         check: &mut Check<'_>,
@@ -525,8 +489,7 @@ impl Records<'_> {
         };
         let (leading_id, part) = match leading.of(&file, node) {
             Ok(found) => found,
-            // If a device fails only sometimes, the other checks may not meet the error. So it is
-            // reported here.
+            // If a device fails only sometimes, the other checks may not meet the error.
             Err(error @ Error::Tier(_)) => return check.report.refused(place.file, &error),
             Err(_) => return,
         };

@@ -15,7 +15,6 @@ use crate::stores::vectors::model::VectorModel;
 use crate::{Error, stored};
 
 impl Check<'_> {
-    /// Checks a byte string of the index. `n` is the number of the file, as in [`stored::entry`].
     pub(super) fn stream(
         &mut self,
         entry: &FileEntry,
@@ -29,8 +28,7 @@ impl Check<'_> {
             return self.advance(entry.length);
         }
         if matches!(kind, FileKind::Rows | FileKind::Columns) {
-            // The contents of both files of a segment are checked together, after the checksums of
-            // both files were found to be correct.
+            // The contents of both files of a segment are checked later, together.
             stored::check_stream(volume, manifest, kind, n)?;
             self.whole_columns.insert((kind, n));
             return self.advance(entry.length);
@@ -60,8 +58,7 @@ impl Check<'_> {
         self.advance(entry.length)
     }
 
-    /// Checks that the content of the codebook has the hash that the MANIFEST names. With another
-    /// codebook, codes have no meaning.
+    /// With another codebook than the MANIFEST names, codes have no meaning.
     fn codebook(&mut self, name: &str) -> Result<(), Error> {
         let (volume, manifest) = (self.volume, self.manifest);
         if manifest.codebook.is_empty() {
@@ -79,7 +76,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks only the length of a byte string, without reading it into memory.
+    /// Does not read the byte string into memory.
     fn length(&mut self, kind: FileKind, expected: u64, name: &str) -> Result<(), Error> {
         let found = stored::check_stream(self.volume, self.manifest, kind, None)?;
         if found != expected {
@@ -137,7 +134,6 @@ impl Check<'_> {
             }
             FileKind::Journal => self.journal(payload, name)?,
             // Codes, codebooks and ids are checked above, and files of other forms in other code.
-            // So this program has no check for a table of this kind.
             _ => self.report.problem(
                 name,
                 None,
@@ -147,11 +143,9 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks the directory of the pages with lists. The directory must fit the file of lists, and
-    /// all its models must decode.
+    /// The directory must fit the file of lists, and its models must decode.
     fn directory(&mut self, payload: &[u8], name: &str) -> Result<(), Error> {
-        // If the file of lists has no valid header, the right size is unknown. The header is
-        // reported separately.
+        // If the file of lists has no valid header, the right size is unknown.
         let Ok(pages) = reading::pages(self.volume, self.manifest, self.composition.lists, None)
         else {
             return Ok(());
@@ -176,8 +170,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks the chunks of a segment. They must fit its file, and the model of its vectors must
-    /// decode.
+    /// The chunks must fit the file of the segment, and their model must decode.
     fn chunks(&mut self, n: Option<u32>, payload: &[u8], name: &str) -> Result<(), Error> {
         let Ok((shape, span)) = reading::span(self.volume, self.manifest, n.unwrap_or(0)) else {
             return Ok(());
@@ -185,7 +178,6 @@ impl Check<'_> {
         let file = ChunksFile::decode(payload, span, shape.vector_bytes(), name)?;
         self.vector_model(format_args!("the model of the vectors"), &file.model, name);
         if self.composition.vectors == VectorsAt::Parts
-            // Faults of the directory are reported when the directory is checked.
             && let Ok(directory) = reading::directory(self.volume, self.manifest)
             && directory.vector_models.get(n.unwrap_or(0) as usize) != Some(&file.model)
         {
@@ -204,7 +196,6 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the counts of reads. There must be one count for each page.
     fn heat(&mut self, payload: &[u8], name: &str) -> Result<(), Error> {
         let (volume, manifest) = (self.volume, self.manifest);
         let pages = reading::pages_of(volume, manifest, self.composition.lists, None);

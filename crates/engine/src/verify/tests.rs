@@ -1,6 +1,5 @@
-//! The tests write indexes by hand, each with one fault. `verify` must report exactly this fault.
-//!
-//! All checksums are correct, so `verify` must find the fault in the content.
+//! Tests of `verify` on indexes that are written by hand. Each has one fault under correct
+//! checksums.
 
 use stratann_codec::{
     Element as CodecElement, ListTrainer, NestedModel, SegmentModel, Shape, VectorCodec, xor_delta,
@@ -26,12 +25,9 @@ mod placed;
 const NODES: u32 = 60;
 const DIM: usize = 5;
 const DEGREE: usize = 8;
-/// The bytes of a code.
 const CODE: usize = 2;
-/// The number of vectors of a segment. The next constant is the number of vectors of a chunk.
 const SEGMENT: u32 = 24;
 const CHUNK: u32 = 8;
-/// The largest number of nodes of a slotted page.
 const PAGE: usize = 7;
 const LAYOUTS: [Layout; 6] = [
     Layout::Coupled,
@@ -41,26 +37,20 @@ const LAYOUTS: [Layout; 6] = [
     Layout::Layered,
     Layout::Csr,
 ];
-/// The number of nodes of an inline page.
 const INLINE_PAGE: usize = 51;
 
-/// A node before it is written to a page.
 #[derive(Clone)]
 struct Node {
     id: u64,
     links: Vec<u32>,
     vector: Vec<u8>,
-    /// Changes the node's codes before they are stored.
     list_code: fn(&mut Vec<u8>),
     vector_code: fn(&mut Vec<u8>),
 }
 
-/// The parts that a test may change.
 enum Part<'a> {
     Nodes(&'a mut [Node]),
-    /// The number of a slotted page, and the number of the first node in the header of the page.
     Page(FileKind, u64, &'a mut u32),
-    /// The external id of a node in a file of slotted pages.
     Id(FileKind, u32, &'a mut u64),
     Directory(&'a mut DirectoryFile),
     Chunks(u32, &'a mut ChunksFile),
@@ -94,7 +84,6 @@ fn nodes() -> Vec<Node> {
     (0..NODES).map(node).collect()
 }
 
-/// Writes files into a volume.
 struct Writer {
     volume: SimVolume,
     entries: Vec<FileEntry>,
@@ -122,8 +111,7 @@ impl Writer {
         self.file(FileKind::Codebook, None, &bytes);
     }
 
-    /// Writes records as slotted pages. A page begins where `begins` returns true. Returns the
-    /// number of records of each page.
+    /// A page begins where `begins` returns true. Returns the number of records of each page.
     fn slotted(
         &mut self,
         kind: FileKind,
@@ -135,8 +123,6 @@ impl Writer {
         let shape = SlottedShape::new(kind, Element::F32, DIM, DEGREE, 100).unwrap();
         let (mut pages, mut counts, mut next) = (Vec::new(), Vec::new(), first);
         let mut builder = SlottedBuilder::new(shape);
-        // In a segment, a chunk begins on a new page. Packed pages and pages of lists do not depend
-        // on chunks.
         let run = match kind {
             FileKind::Vectors => CHUNK as usize,
             _ => records.len(),
@@ -164,7 +150,6 @@ fn write(volume: &SimVolume, name: &str, bytes: &[u8]) {
     volume.create(name).unwrap().write_at(0, bytes).unwrap();
 }
 
-/// Returns an index of [`nodes`] in a layout. `change` changes one part.
 fn index(layout: Layout, change: Change<'_>) -> SimVolume {
     let mut nodes = nodes();
     let mut edges = 0;
@@ -328,7 +313,6 @@ fn index(layout: Layout, change: Change<'_>) -> SimVolume {
     writer.volume
 }
 
-/// Writes coupled pages. Returns the number of nodes of each page.
 fn coupled(writer: &mut Writer, nodes: &[Node]) -> Vec<u16> {
     let shape = CoupledShape::new(Element::F32, DIM, DEGREE).unwrap();
     let mut file = shape.header(u64::from(NODES)).encode().to_vec();
@@ -346,7 +330,6 @@ fn coupled(writer: &mut Writer, nodes: &[Node]) -> Vec<u16> {
     counts
 }
 
-/// Writes rows. Returns the number of nodes of each page.
 fn csr(writer: &mut Writer, nodes: &[Node]) -> Vec<u16> {
     let shape = CsrShape::new(Element::F32, DIM, DEGREE, NODES.into()).unwrap();
     let mut file = shape.header().encode().to_vec();
@@ -358,14 +341,12 @@ fn csr(writer: &mut Writer, nodes: &[Node]) -> Vec<u16> {
     vec![1; nodes.len()]
 }
 
-/// The bytes of lists and of vectors in records of fixed size. A list has a word for the degree and
-/// one for each link slot. A vector has its elements.
+/// A list has a word for the degree and one for each link slot.
 const FIXED_BYTES: (u64, u64) = (
     NODES as u64 * 4 * (1 + DEGREE as u64),
     NODES as u64 * 4 * DIM as u64,
 );
 
-/// Writes inline pages. Returns the number of nodes of each page.
 fn inline(writer: &mut Writer, nodes: &[Node]) -> Vec<u16> {
     let shape = InlineShape::new(Element::F32, DIM, DEGREE, CODE).unwrap();
     assert_eq!(shape.nodes_per_page(), INLINE_PAGE);
@@ -385,9 +366,7 @@ fn inline(writer: &mut Writer, nodes: &[Node]) -> Vec<u16> {
     counts
 }
 
-/// Returns the model of the lists, and the code of each list.
 fn list_codes(nodes: &[Node]) -> (Vec<u8>, Vec<Vec<u8>>) {
-    // Lists that are longer than the format allows are encoded too.
     let mut trainer = ListTrainer::new(NODES, DEGREE as u32);
     for (number, node) in (0..).zip(nodes) {
         trainer.add(number, &node.links).unwrap();
@@ -402,12 +381,10 @@ fn list_codes(nodes: &[Node]) -> (Vec<u8>, Vec<Vec<u8>>) {
     (model.to_bytes(), (0..).zip(nodes).map(code).collect())
 }
 
-/// Returns the base of the first chunk of the first segment in the decoupled layout.
 fn base(nodes: &[Node]) -> Vec<u8> {
     nodes[0].vector.clone()
 }
 
-/// Returns the leading parts of vectors, encoded with the models of their segments.
 fn leading_parts(nodes: &[Node], models: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let models = models
         .iter()
@@ -424,8 +401,7 @@ fn leading_parts(nodes: &[Node], models: &[Vec<u8>]) -> Vec<Vec<u8>> {
     parts.collect()
 }
 
-/// Returns the models of the segments, and the code of each vector or of its trailing part. The
-/// first model uses the paper's codec.
+/// The models of the segments, and the code of each vector or of its trailing part.
 fn vector_codes(nodes: &[Node], layout: Layout) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let shape = Shape::new(CodecElement::F32, DIM).unwrap();
     if layout == Layout::Layered {
@@ -470,7 +446,6 @@ fn vector_codes(nodes: &[Node], layout: Layout) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) 
     (models, codes)
 }
 
-/// Returns the chunks of a segment. Its pages have these numbers of nodes.
 fn chunks(
     counts: &[u16],
     segment: std::ops::Range<u32>,
@@ -505,7 +480,6 @@ fn report(volume: &SimVolume) -> VerifyReport {
     verify_in(volume, &Silent).unwrap()
 }
 
-/// Returns the problems in the form in which they are printed.
 fn lines(volume: &SimVolume) -> Vec<String> {
     let place = |problem: &Problem| match problem.offset {
         Some(offset) => format!("{}, {offset}: {}", problem.file, problem.what),
@@ -514,7 +488,6 @@ fn lines(volume: &SimVolume) -> Vec<String> {
     report(volume).problems.iter().map(place).collect()
 }
 
-/// Checks that `verify` reports one problem, in this file and with these words.
 fn says(layout: Layout, change: Change<'_>, file: &str, words: &[&str]) {
     let found = lines(&index(layout, change));
     assert_eq!(found.len(), 1, "{layout}: {words:?}: {found:#?}");
@@ -528,8 +501,6 @@ fn says(layout: Layout, change: Change<'_>, file: &str, words: &[&str]) {
     }
 }
 
-/// Returns the name of the file with lists. The next function returns the name of the file with the
-/// vector of a node.
 fn list_file(layout: Layout) -> &'static str {
     layout.composition().lists.name()
 }
@@ -554,8 +525,8 @@ fn a_whole_index_is_clean_and_counted() {
             Layout::Inline => (6, 2),
             Layout::Csr => (6, 60),
             Layout::Packed => (7, 9),
-            // There are 9 pages of lists. Two segments have 3 chunks of 2 pages each. The last
-            // segment has a chunk of 2 pages, and a chunk of 1 page.
+            // 9 pages of lists. Two segments have 3 chunks of 2 pages each, and the last segment
+            // has 3 pages.
             Layout::Decoupled | Layout::Layered => (13, 9 + 6 + 6 + 3),
             Layout::Replicated | Layout::Addressed | Layout::Grouped => {
                 unreachable!("the layout is not one of these")
@@ -589,7 +560,6 @@ fn what_is_wrong_with_a_node_is_named() {
             &vectors,
             &["node 37 has NaN or infinity in column 2"],
         );
-        // Node 7 already has this id.
         let change = of(|node| node.id = 49);
         // If both parts of a vector have an id, the id of the leading part counts.
         let ids = if layout == Layout::Layered {
@@ -684,8 +654,8 @@ fn the_parts_of_a_vector_are_of_one_node_and_one_model() {
             "chunks-1: the model of the trailing parts differs from the model of the leading parts";
         assert!(found.iter().any(|line| line.ends_with(text)), "{found:#?}");
     }
-    // An invalid leading part is reported at its own position. The vector is reported at the
-    // position of the trailing part.
+    // An invalid leading part is reported at its own position. The vector is reported at its
+    // trailing part.
     let cut = |part: Part<'_>| {
         if let Part::Nodes(nodes) = part {
             nodes[37].vector_code = |code| code.truncate(1);
@@ -697,8 +667,7 @@ fn the_parts_of_a_vector_are_of_one_node_and_one_model() {
 
 #[test]
 fn the_base_of_a_chunk_is_what_its_vectors_are_decoded_with() {
-    // Without the base, the codes decode to other vectors. `verify` cannot find this fault, since
-    // it does not know the original vectors. But it finds a base that the codec does not use.
+    // `verify` cannot find that codes decode to other vectors, but it finds a base without use.
     let change = |part: Part<'_>| {
         if let Part::Chunks(1, file) = part {
             file.chunks[2].base = Some(vec![0; 4 * DIM]);
@@ -713,7 +682,6 @@ fn the_base_of_a_chunk_is_what_its_vectors_are_decoded_with() {
             "{line}"
         );
     }
-    // The difference of a number from infinity is NaN.
     let infinite = |part: Part<'_>| {
         if let Part::Chunks(0, file) = part {
             let base = file.chunks[0].base.as_mut().unwrap();
@@ -747,8 +715,6 @@ fn pages_hold_what_the_tables_say() {
             list,
             &["12288: page 2 begins with node 15; node 14 is next"],
         );
-        // In the next case, the table has one node less for a page, and one node more for the next
-        // page.
         let change = |part: Part<'_>| {
             if let Part::Directory(file) = part {
                 file.counts[2] -= 1;
@@ -958,8 +924,7 @@ fn the_manifest_claims_what_is_there() {
             &["/codebook, 0: its header is not the header that the MANIFEST names"],
         );
     }
-    // If the layout has no encoded data, a manifest may leave out these sizes. In other layouts, it
-    // may not.
+    // If the layout has encoded data, a manifest may not leave out these sizes.
     let bytes = |m: &mut Manifest| (m.list_bytes, m.vector_bytes) = FIXED_BYTES;
     let stated = |part: Part<'_>| {
         if let Part::Manifest(manifest) = part {
@@ -987,8 +952,7 @@ fn the_manifest_claims_what_is_there() {
         |m| m.vector_bytes = 0,
         &["all vectors take 0 bytes; they take 1200"],
     );
-    // A search finds the segment of a node by division, so all segments except the last must have
-    // the same number of vectors.
+    // A search finds the segment of a node by division.
     for (vectors, text) in [
         ([23, 25, 12], "segment 1 has 25 vectors; the first has 23"),
         ([18, 18, 24], "segment 2 has 24 vectors; the first has 18"),
@@ -1014,7 +978,6 @@ fn layout_word(layout: Layout) -> &'static str {
     layout.name()
 }
 
-/// A change of the manifest.
 fn in_manifest(change: impl Fn(&mut Manifest)) -> impl Fn(Part<'_>) {
     move |part| {
         if let Part::Manifest(manifest) = part {
@@ -1035,15 +998,13 @@ fn every_file_that_the_layout_needs_is_named() {
             let found = lines(&index(layout, &forget));
             let text = format!("/MANIFEST: it names no {role} file");
             assert!(found[0].contains(&text), "{layout}, {role}: {found:#?}");
-            // If the file of lists is not named, `verify` may also report problems of the tables
-            // for this file.
+            // Without the file of lists, `verify` may also report problems of its tables.
             let others = found.len() - 1;
             assert!(
                 role == list_file(layout) || others == 0,
                 "{layout}, {role}: {found:#?}"
             );
         }
-        // In the next case, the manifest names a file that does not exist.
         let volume = index(layout, &nothing);
         volume.remove(codes).unwrap();
         let found = lines(&volume);
@@ -1055,12 +1016,10 @@ fn every_file_that_the_layout_needs_is_named() {
     }
 }
 
-/// Adds a valid file to an index.
 fn with_file(volume: &SimVolume, kind: FileKind, payload: &[u8]) {
     with_encoded(volume, kind, &stream::encode(kind, payload, &[]));
 }
 
-/// Adds a valid file, which is already encoded, to an index.
 fn with_encoded(volume: &SimVolume, kind: FileKind, bytes: &[u8]) {
     let mut manifest = stored::manifest(volume).unwrap();
     let mut writer = Writer {
@@ -1092,7 +1051,6 @@ fn codes_stand_in_one_place() {
             "/{kind}: the MANIFEST gives it the role \"{kind}\", which the {layout} layout of this index does not have"
         );
         assert!(found[0].contains(&text), "{layout}: {found:#?}");
-        // The file is added only to layouts that do not use it.
         let (at_home, payload) = match layout {
             Layout::Inline => (Layout::Coupled, codes.to_vec()),
             _ => (Layout::Inline, entries.encode()),
@@ -1106,7 +1064,6 @@ fn codes_stand_in_one_place() {
 
 #[test]
 fn codes_are_of_the_length_that_the_manifest_says() {
-    // The positions of all other data follow from the length of codes.
     let longer = in_manifest(|m| m.code_bytes += 1);
     let found = lines(&index(Layout::Inline, &longer));
     assert_eq!(found.len(), 2, "{found:#?}");
@@ -1150,7 +1107,6 @@ fn the_codebook_is_the_one_whose_hash_the_manifest_names() {
         let volume = index(layout, &nothing);
         let whole = volume.read("codebook").unwrap();
         let hash = stored::manifest(&volume).unwrap().codebook;
-        // The changed bytes are in the first and in the last centroid. The checksums are correct.
         for at in [
             BLOCK + 4,
             whole.len() - BLOCK + 4 + (4 * 256 * DIM - 1) % (BLOCK - 4),
@@ -1195,8 +1151,6 @@ fn a_damaged_page_does_not_hide_the_others() {
             for page in [1, 3] {
                 bytes[4096 * page + 100] ^= 4;
             }
-            // `verify` also finds a record that does not decode, on the page between the damaged
-            // pages.
             let at = 4096 * 3 - 1;
             bytes[at] = 1;
             seal(&mut bytes[4096 * 2..4096 * 3], 2);
@@ -1239,8 +1193,7 @@ fn damage_on_an_inline_page_is_named_and_does_not_hide_the_other() {
         assert_eq!((found.len(), pages, nodes), (1, 1, others), "{found:#?}");
         assert!(found[0].contains("count of records"), "{found:#?}");
     }
-    // The next case changes the degree of node 1. A page begins with a checksum and a count. A
-    // record has the id, the vector, the degree, the links and the codes.
+    // A page begins with a checksum and a count. A record has id, vector, degree, links and codes.
     let record = 8 + 4 * DIM + 4 + 4 * DEGREE + CODE * DEGREE;
     let degree = 8 + record + 8 + 4 * DIM;
     let (found, pages, nodes) = damaged(&|page| page[degree] = DEGREE as u8 + 1, 0, true);
@@ -1258,7 +1211,6 @@ fn damage_on_an_inline_page_is_named_and_does_not_hide_the_other() {
     );
 }
 
-/// A damaged table is one problem. `verify` still reads the pages that it describes.
 #[test]
 fn a_damaged_table_does_not_hide_its_pages() {
     for (layout, table, file) in [
@@ -1285,7 +1237,6 @@ fn a_damaged_table_does_not_hide_its_pages() {
                 .iter()
                 .any(|line| line.contains(&format!("/{file}, 8192: ")))
         );
-        // If the file of pages cannot be read, `verify` must not report a problem of its table.
         let volume = index(layout, &nothing);
         let mut bytes = volume.read(file).unwrap();
         bytes[0] ^= 1;
@@ -1296,8 +1247,6 @@ fn a_damaged_table_does_not_hide_its_pages() {
     }
 }
 
-/// A page with a correct checksum may have any content. `verify` must not panic, and each problem
-/// must have the name of the file.
 #[test]
 fn any_bytes_under_a_right_checksum_never_panic() {
     for layout in LAYOUTS {

@@ -1,5 +1,4 @@
-//! Reads an index node by node, only with the layout crate and the codec crate, and encodes its
-//! vectors again.
+//! Reads an index node by node, only with the layout crate and the codec crate.
 
 use stratann_codec::{ListModel, NestedModel, SegmentModel};
 use stratann_layout::{
@@ -13,7 +12,6 @@ use crate::codebook::Codebook;
 use crate::stores::reading;
 use crate::{Layout, stored};
 
-/// All nodes of an index, in the order of their numbers.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Decoded {
     pub(super) ids: Vec<u64>,
@@ -21,8 +19,7 @@ pub(super) struct Decoded {
     pub(super) lists: Vec<Vec<u32>>,
 }
 
-/// Decodes all pages of the index in a volume, in any layout. The function panics if it finds a
-/// fault.
+/// Panics if it finds a fault.
 pub(super) fn decode(volume: &dyn Volume) -> Decoded {
     let manifest = stored::manifest(volume).unwrap();
     let mut nodes = Decoded::default();
@@ -48,7 +45,6 @@ pub(super) fn decode(volume: &dyn Volume) -> Decoded {
     nodes
 }
 
-/// The code of each vector, computed with the codebook of the index.
 fn codes_of(volume: &dyn Volume, manifest: &Manifest, vectors: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let codebook = Codebook::of_index(volume, manifest).unwrap();
     let encode = |vector: &Vec<u8>| {
@@ -101,8 +97,7 @@ fn coupled(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     }
 }
 
-/// Checks that each node has the codes of its neighbours, in the order of its list. Checks that
-/// each entry point has its own code.
+/// Each node must have the codes of its neighbours, and each entry point its own.
 fn inline(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     let (shape, entry) = reading::inline(volume, manifest).unwrap();
     let (dim, degree) = (
@@ -151,7 +146,6 @@ fn inline(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     assert!(manifest.file("codes").is_none());
 }
 
-/// Reads each vector once, by number. Cluster indexes have no adjacency lists.
 fn clustered(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     let mut found = Vec::new();
     if manifest.layout == "addressed" {
@@ -285,8 +279,6 @@ fn decoupled(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     }
 }
 
-/// Reads leading parts, which are beside lists, and trailing parts, which are in segments. The
-/// records of both parts have the ids.
 fn layered(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     let directory = reading::directory(volume, manifest).unwrap();
     let lists = ListModel::from_bytes(&directory.list_model).unwrap();
@@ -328,8 +320,7 @@ fn layered(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     }
 }
 
-/// Reads the shape of a file of slotted pages, and the node, id, list and vector of each record.
-/// Checks that the directory finds each record.
+/// The directory must find each record.
 fn each_record(
     volume: &dyn Volume,
     manifest: &Manifest,

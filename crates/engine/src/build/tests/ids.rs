@@ -8,7 +8,6 @@ use crate::stores::ids::{IdTable, LastBlock};
 
 const ROWS: usize = 900;
 
-/// Builds an index of rows with these ids.
 fn built(layout: Layout, ids: Option<Vec<u64>>) -> (SimVolume, Index) {
     let (folder, volume) = (tempfile::tempdir().unwrap(), SimVolume::new());
     let options = BuildOptions {
@@ -46,7 +45,6 @@ fn ids_that_are_no_row_numbers_have_a_file_of_their_own() {
         assert!(report.clean(), "{layout}: {:?}", report.problems);
         let in_records = match layout {
             Layout::Coupled | Layout::Inline | Layout::Csr => 8 * ROWS as u64,
-            // Each membership of a vector has a copy of the id.
             Layout::Replicated => 8 * manifest.clusters().unwrap().members,
             Layout::Addressed | Layout::Grouped => 8 * ROWS as u64,
             _ => 0,
@@ -82,8 +80,8 @@ fn ids_that_are_the_numbers_of_their_nodes_have_none() {
         assert_eq!(manifest.file("ids").is_some(), has_one, "{place}");
         let table = IdTable::open(&volume, manifest).unwrap();
         assert_eq!(table.is_some(), has_one, "{place}");
-        // The file has a header and one block. For each row number, the block has the number of its
-        // node in ten bits. Pairs of id and node would need three blocks.
+        // One block has a node in ten bits for each row number. Pairs of id and node would need
+        // three blocks.
         let length = manifest.file("ids").map(|entry| entry.length);
         assert_eq!(length, has_one.then_some(2 * 4096), "{place}");
         each_vector(&index, &Silent, &mut |node, id, vector| {
@@ -103,8 +101,7 @@ fn ids_that_are_the_numbers_of_their_nodes_have_none() {
 
 #[test]
 fn a_damaged_block_of_ids_is_one_problem() {
-    // The ids are squares of row numbers. A look-up of an id in another block therefore reads the
-    // damaged block too.
+    // With these ids, look-ups of ids in other blocks read the damaged block too.
     let squares = (0..ROWS as u64).map(|row| row * row).collect();
     let (volume, index) = built(Layout::Packed, Some(squares));
     let name = &index.manifest().file("ids").unwrap().name;

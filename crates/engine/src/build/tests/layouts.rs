@@ -1,5 +1,4 @@
-//! Tests that each layout with each compression stores exactly the rows, ids and lists of the
-//! graph.
+//! Each layout with each compression stores exactly the rows, ids and lists of the graph.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -19,7 +18,6 @@ use crate::stores::reading;
 use crate::stores::writing::PagePlan;
 use crate::{Compression, Layout, Preset, TrainOptions};
 
-/// All formats in which a collection can be written.
 const FORMATS: [(Layout, Compression); 9] = [
     (Layout::Coupled, Compression::Raw),
     (Layout::Inline, Compression::Raw),
@@ -55,7 +53,6 @@ fn fixture(name: &str, rows: usize) -> Matrix {
     Matrix::new(bytes, rows, file.dim(), file.element()).unwrap()
 }
 
-/// Rows of pseudo-random floats.
 fn floats(rows: usize, dim: usize) -> Matrix {
     let bytes = (0..(rows * dim) as u32)
         .flat_map(|i| (i.wrapping_mul(2_654_435_761) as f32 / 1e9).to_le_bytes())
@@ -63,7 +60,6 @@ fn floats(rows: usize, dim: usize) -> Matrix {
     Matrix::new(bytes, rows, dim, Element::F32).unwrap()
 }
 
-/// Calls `work` with a build that writes to `volume`.
 fn with_build<T>(
     volume: &SimVolume,
     source: &dyn VectorSource,
@@ -110,9 +106,8 @@ fn build_of(source: &dyn VectorSource, options: &BuildOptions) -> SimVolume {
     volume
 }
 
-/// The expected content of an index: the rows, ids and lists of the graph that a build with these
-/// options makes. The neighbours in a list are in the order of the graph. The index may number its
-/// nodes differently.
+/// The content of an index: rows, ids and lists. The neighbours in a list are in the order of the
+/// graph. The index may number its nodes differently.
 fn expected(source: &dyn VectorSource, options: &BuildOptions) -> Decoded {
     let volume = SimVolume::new();
     let mut graph = with_build(&volume, source, options, |build| build.construct()).unwrap();
@@ -133,14 +128,11 @@ fn expected(source: &dyn VectorSource, options: &BuildOptions) -> Decoded {
     nodes
 }
 
-/// Builds an index, reads all of its data, and compares it with the expected data. Returns the
-/// manifest.
 fn check(source: &dyn VectorSource, options: &BuildOptions) -> Manifest {
     check_against(&expected(source, options), source, options)
 }
 
-/// Does the same as [`check`], but compares with `expected`. In input order, this content is the
-/// same for all formats.
+/// In input order, the `expected` content is the same for all formats.
 fn check_against(
     expected: &Decoded,
     source: &dyn VectorSource,
@@ -257,8 +249,8 @@ fn embeddings_come_back_from_every_layout() {
 
 #[test]
 fn codes_are_of_directions_under_cosine() {
-    // Unlike the embeddings, these vectors do not have unit length. The index stores them
-    // unchanged, and encodes their directions.
+    // These vectors do not have unit length. The index stores them unchanged, and encodes their
+    // directions.
     let source = floats(300, 12);
     for (layout, compression) in FORMATS {
         let options = BuildOptions {
@@ -303,8 +295,8 @@ fn a_few_rows_are_an_index() {
     }
 }
 
-/// Makes rows in chunks of 64. In every other chunk, the bytes of a row depend on their position,
-/// so that a base helps. In the other chunks, all bytes of a row are equal, so that no base helps.
+/// In every other chunk of 64 rows, the bytes of a row depend on their position, so that a base
+/// helps.
 fn alike_and_not(rows: usize) -> Matrix {
     let byte = |row: usize, position: usize| match row / 64 % 2 {
         0 => (position * 3 + usize::from(row * 31 % 57 == position)) as u8,
@@ -323,8 +315,7 @@ fn segments_and_chunks_divide_the_rows() {
         let options = BuildOptions {
             order: Some(Order::Input),
             chunk_bytes: 4096,
-            // This size is no multiple of the chunk size. A segment has two chunks, and the rest of
-            // this size is not used.
+            // No multiple of the chunk size: a segment has two chunks.
             segment_bytes: 2 * 4096 + 1000,
             ..options(layout, compression)
         };
@@ -376,7 +367,6 @@ fn one_thread_and_a_seed_give_the_same_bytes() {
         assert_eq!(files, second.list().unwrap());
         for file in files {
             let bytes = |volume: &SimVolume| match file == MANIFEST {
-                // Each build draws a new checkpoint id.
                 true => {
                     let mut manifest = stored::manifest(volume).unwrap();
                     assert!(manifest.state.take().is_some());
@@ -392,8 +382,7 @@ fn one_thread_and_a_seed_give_the_same_bytes() {
     }
 }
 
-/// Writes the nodes of a graph, and reads all files. The build does not commit, so its end removes
-/// the files.
+/// The build does not commit, so its end removes the files.
 fn written_files(
     volume: &SimVolume,
     build: &Build<'_>,
@@ -433,8 +422,7 @@ fn threads_do_not_change_what_is_written_of_a_graph() {
 #[test]
 fn codes_that_do_not_fit_the_memory_cap_change_nothing_that_is_written() {
     let source = fixture("photo-sift-20k.base.u8bin", 3_000);
-    // The rows are encoded as several batches, of which the last is incomplete. Nodes have another
-    // order than the rows.
+    // Several batches, the last of them incomplete, and nodes in another order than the rows.
     let free = BuildOptions {
         order: Some(Order::Locality),
         ..options(Layout::Inline, Compression::Raw)
@@ -469,7 +457,6 @@ fn codes_that_do_not_fit_the_memory_cap_change_nothing_that_is_written() {
     }
 }
 
-/// The hash of the centroids in an index, and the hash in its manifest.
 fn hashes(volume: &SimVolume) -> (String, String) {
     let manifest = stored::manifest(volume).unwrap();
     let kind = FileKind::Codebook;
@@ -496,8 +483,7 @@ fn a_codebook_that_is_given_is_used() {
         let (content, name) = hashes(&volume);
         assert_eq!(content, name, "{layout} {compression}");
         assert_ne!(name, given.hash(), "{layout} {compression}");
-        // By default, a code has as many bytes as a quarter of the dimensions. A given codebook may
-        // differ.
+        // By default, a code has a quarter of the dimensions as bytes. A given codebook may differ.
         assert_eq!(stored::manifest(&volume).unwrap().code_bytes, 32);
         for code_bytes in [None, Some(16)] {
             let options = BuildOptions {
@@ -511,7 +497,6 @@ fn a_codebook_that_is_given_is_used() {
             assert_eq!(name, given.hash(), "{layout} {compression}");
             let manifest = stored::manifest(&volume).unwrap();
             assert_eq!(manifest.code_bytes, 16, "{layout} {compression}");
-            // The vectors are encoded with the given codebook, which `decode` reads from the index.
             if code_bytes.is_none() {
                 check(&source, &options);
             }
@@ -554,8 +539,7 @@ fn a_codebook_for_other_vectors_or_codes_is_refused() {
     }
 }
 
-/// The index of the fixtures was written once. Later versions must read the same codes and rows
-/// from it.
+/// The index of the fixtures was written once. Later versions must read the same codes and rows.
 #[test]
 fn the_frozen_inline_index_holds_its_rows_and_codes() {
     let rows = fixture("photo-sift-20k.base.u8bin", 2_000);
@@ -587,10 +571,8 @@ fn entry_points_are_as_many_as_the_preset_says() {
     let many = entries(Preset::STRATANN, source.rows());
     // The even sample may or may not have the medoid.
     assert!((1_023..=1_024).contains(&many.len()), "{}", many.len());
-    // The entry points come from the whole collection.
     let first_half = many.iter().filter(|&&node| node < 750).count();
     assert!((500..=524).contains(&first_half), "{first_half}");
-    // An index has no more entry points than nodes.
     assert_eq!(entries(Preset::STRATANN, 17).len(), 17);
     let three = Preset {
         entry_points: 3,
@@ -618,7 +600,6 @@ fn a_preset_leaves_open_what_the_vectors_decide() {
     };
     assert_eq!(layout(&small, &aisaq), Layout::Inline);
     assert_eq!(layout(&large, &aisaq), Layout::Inline);
-    // The compression of the preset does not prevent another layout.
     for (asked, name) in [(Layout::Coupled, "coupled"), (Layout::Inline, "inline")] {
         let options = BuildOptions {
             layout: Some(asked),

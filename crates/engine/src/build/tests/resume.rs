@@ -1,5 +1,4 @@
-//! Tests builds that are killed at any point and resumed. They write the same bytes as an
-//! uninterrupted build.
+//! Builds that are killed at any point and resumed write the same bytes as an uninterrupted build.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -8,7 +7,7 @@ use stratann_tier::testing::{Crash, Mishap, Operation};
 
 use super::*;
 
-/// A number of rows with which both passes of the graph have several batches.
+/// Both passes of the graph have several batches.
 const ROWS: usize = 300;
 
 fn resuming(layout: Layout) -> BuildOptions {
@@ -35,8 +34,7 @@ fn build_of(
     committed.durable(&*volume).map(|()| report)
 }
 
-/// All files of an index and its manifest. The names of the files and the manifest are without the
-/// number of the checkpoint.
+/// The names and the manifest are without the number of the checkpoint.
 fn contents(volume: &SimVolume) -> (BTreeMap<String, Vec<u8>>, Manifest) {
     let mut manifest = stored::manifest(volume).unwrap();
     let number = format!("-{:06}", manifest.checkpoint);
@@ -47,7 +45,6 @@ fn contents(volume: &SimVolume) -> (BTreeMap<String, Vec<u8>>, Manifest) {
         }
     }
     manifest.checkpoint = 0;
-    // Each build draws a new checkpoint id.
     assert!(manifest.state.take().is_some());
     for entry in &mut manifest.files {
         entry.name = entry.name.replace(&number, "");
@@ -65,7 +62,6 @@ fn same(volume: &SimVolume, whole: &(BTreeMap<String, Vec<u8>>, Manifest), what:
     assert_eq!(found.1, whole.1, "{what}");
 }
 
-/// The files that a build without savepoints writes.
 fn whole(layout: Layout, source: &dyn VectorSource) -> (BTreeMap<String, Vec<u8>>, Manifest) {
     let volume = SimVolume::new();
     let report = build_of(&volume, source, &options(layout), &Silent).unwrap();
@@ -73,9 +69,7 @@ fn whole(layout: Layout, source: &dyn VectorSource) -> (BTreeMap<String, Vec<u8>
     contents(&volume)
 }
 
-/// The savepoints of a build that was interrupted after it wrote the codebook.
 fn interrupted(source: &dyn VectorSource, options: &BuildOptions) -> SimVolume {
-    /// Interrupts the build when it begins to write pages.
     struct UntilPages(Mutex<bool>);
     impl Progress for UntilPages {
         fn begin(&self, stage: &str, _: u64) {
@@ -136,7 +130,6 @@ fn crash_and_resume(layout: Layout) {
             }
         }
     }
-    // Builds have resumed from each kind of savepoint.
     let all = [
         "codebook",
         "graph",
@@ -191,8 +184,7 @@ fn a_build_is_killed_again_and_again_and_ends_all_the_same() {
     let mut volume = SimVolume::new();
     let mut lives = 0;
     loop {
-        // Before the failure, the build can write three savepoints, or all files after the last
-        // savepoint.
+        // Before the failure, the build can write three savepoints, or all files after them.
         volume.fail_after(15 + lives, Failure::Crash);
         let built = build_of(&volume, &source, &options, &Silent);
         if built.is_ok() && !volume.has_crashed() {
@@ -213,7 +205,7 @@ fn what_befalls_a_savepoint_does_not_befall_the_build() {
     let before = interrupted(&source, &options);
     let mut failed = 0;
     for start in [SimVolume::new(), before] {
-        // By default, each call fails in only one way, and the next call fails in another way.
+        // By default, each call fails in one way, and the next call in another.
         let all = (0..).flat_map(|call| Mishap::ALL.map(|mishap| (call, mishap)));
         let some = |n: usize| slow() || n % 3 == n / 3 % 3;
         for (call, mishap) in all.enumerate().filter(|one| some(one.0)).map(|one| one.1) {
@@ -236,7 +228,6 @@ fn what_befalls_a_savepoint_does_not_befall_the_build() {
     assert!(failed > if slow() { 30 } else { 10 }, "{failed}");
 }
 
-/// Records the warnings of a build.
 #[derive(Default)]
 struct Warned(Mutex<Vec<String>>);
 
@@ -382,7 +373,6 @@ fn savepoints_of_other_rows_or_options_are_not_used() {
         "the vectors",
     ];
     assert_eq!(all_that_differs, expected);
-    // Options for savepoints and for the replacement of an index do not prevent a resume.
     let volume = before.fork();
     let options = BuildOptions {
         overwrite: false,
@@ -424,7 +414,6 @@ fn a_build_with_several_threads_is_resumed_by_any_number_of_them() {
         ..resuming(Layout::Packed)
     };
     let mut resumed = 0;
-    // The work that is done before the interruption differs from build to build.
     for patience in (12..).step_by(4) {
         let volume = SimVolume::new();
         let impatient = Impatient(AtomicU64::new(patience));

@@ -1,5 +1,4 @@
-//! Damages indexes with direct inserts, and repairs them. A table has the page of each record, and
-//! some records are on no page.
+//! Damages indexes with direct inserts, and repairs them.
 
 use crate::DirectOptions;
 use std::collections::BTreeSet;
@@ -14,7 +13,6 @@ mod clusters;
 mod journaled;
 mod parts;
 
-/// All layouts, each with its strategies to add vectors.
 const CASES: [(Layout, Update); 9] = [
     (Layout::Coupled, Update::Accumulate),
     (Layout::Coupled, Update::Relocate),
@@ -27,12 +25,11 @@ const CASES: [(Layout, Update); 9] = [
     INLINE,
 ];
 const INLINE: (Layout, Update) = (Layout::Inline, Update::InPlace);
-/// The layouts where a record has all data of a node.
 const WHOLE: [Layout; 2] = [Layout::Coupled, Layout::Packed];
 
 impl Place {
-    /// Returns an index with direct inserts, replacements and deletes, and with an empty log. Also
-    /// returns the deleted ids. A process makes each such index only once.
+    /// An index with direct inserts, replacements and deletes, and the deleted ids. A process makes
+    /// each only once.
     fn grown(layout: Layout, update: Update) -> (Self, BTreeSet<u64>) {
         type Grown = (Layout, Update, Place, BTreeSet<u64>);
         static GROWN: Mutex<Vec<Grown>> = Mutex::new(Vec::new());
@@ -93,7 +90,7 @@ impl Place {
             update: Some(update),
             direct: DirectOptions {
                 pending: 16 << 10,
-                // Requests run one after another, so that each run makes the same pages.
+                // Each run makes the same pages.
                 in_flight: 1,
                 // With this setting some records stay pending.
                 write_home: false,
@@ -117,13 +114,11 @@ impl Place {
         let placement = reading::placement(&self.volume, &manifest).unwrap();
         let pending = match manifest.file(FileKind::Pending.name()) {
             Some(_) => reading::pending(&self.volume, &manifest).unwrap(),
-            // No record is pending.
             None => PendingFile::default(),
         };
         (placement.unwrap(), pending)
     }
 
-    /// The file of pages, and the bytes of one page.
     fn page_file(&self, layout: Layout) -> (String, usize) {
         let kind = layout.composition().lists;
         let bytes = match layout {
@@ -140,7 +135,6 @@ impl Place {
         (self.entry(kind, None).name, bytes)
     }
 
-    /// Returns a copy of the index with some damaged pages.
     fn hit(&self, layout: Layout, pages: &[u32]) -> SimVolume {
         let (name, size) = self.page_file(layout);
         self.damaged(&name, &|bytes| {
@@ -150,7 +144,6 @@ impl Place {
         })
     }
 
-    /// Checks the losses of the index in the state of `volume`.
     #[track_caller]
     pub(super) fn loses(
         &self,
@@ -165,8 +158,6 @@ impl Place {
     }
 }
 
-/// The kind of file with a layout's codes: codes of the entry points for `Inline`, else codes of
-/// all nodes.
 fn codes_of(layout: Layout) -> FileKind {
     match layout {
         Layout::Inline => FileKind::Entries,
@@ -260,8 +251,7 @@ fn without_the_placement_all_records_count_and_deleted_ids_come_back() {
             let what = format!("{layout}, {update:?}: {how}");
             let report = place.repair(&volume).unwrap();
             let found = place.whole(&volume, &what);
-            // All live vectors are in the index, in their last versions. All other vectors have
-            // deleted ids.
+            // All live vectors are in the index. All other vectors have deleted ids.
             for (id, vector) in &place.model {
                 assert_eq!(found.get(id), Some(vector), "{what}: {id}");
             }
@@ -321,8 +311,7 @@ fn what_waited_is_lost_with_its_file_alone() {
         for (id, vector) in &found {
             assert_eq!(place.model.get(id), Some(vector), "{what}: {id}");
         }
-        // In the next case, both tables are damaged. The pending nodes are lost, even if all other
-        // nodes are restored.
+        // The pending nodes are lost, even if all other nodes are restored.
         let volume = place.damaged(&name, &|bytes| bytes[BLOCK + 30] ^= 1);
         volume
             .remove(&place.entry(FileKind::Placement, None).name)
@@ -351,7 +340,6 @@ fn headers_and_ends_of_the_file_of_pages_and_the_log() {
         let what = format!("{layout}: header");
         let (_, found) = place.repaired(&place.damaged(&name, &|bytes| bytes[20] ^= 1), &what);
         assert_eq!(found, place.model, "{what}");
-        // If the file is cut, the repair takes the pages before the cut.
         let what = format!("{layout}: cut");
         let cut = |bytes: &mut Vec<u8>| bytes.truncate(bytes.len() / 2 / BLOCK * BLOCK);
         let volume = place.damaged(&name, &cut);
@@ -370,14 +358,12 @@ fn headers_and_ends_of_the_file_of_pages_and_the_log() {
         );
         // Later records of the log count instead of records on pages and pending records.
         let live = place.direct(update);
-        // The first pending record, if there is one.
         let waited = place.tables().1.records.first().map_or(410, |one| one.id);
         let (replaced, new) = ([waited, 110, FIRST], [9_000]);
         let rows = |from: usize, count: usize| photos(6_000 + from, count);
         live.upsert(&rows(0, 3), &replaced, &Silent).unwrap();
         live.insert(&rows(3, 1), Some(&new), &Silent).unwrap();
         live.delete(&[111, FIRST + 1]).unwrap();
-        // The copy has the state after a crash.
         let damaged = place.volume.fork();
         drop(live);
         for (n, &id) in replaced.iter().chain(&new).enumerate() {

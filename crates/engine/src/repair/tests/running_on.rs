@@ -1,18 +1,15 @@
-//! Damages segments with vectors that continue from page to page. The vectors with bytes in a
-//! damaged block are lost.
+//! Damages segments with spanning vectors. Vectors with bytes in a damaged block are lost.
 
 use std::collections::BTreeSet;
 
 use super::*;
 use crate::DirectOptions;
 
-/// Dimensions of vectors that need less than a page, more than one page, and more than two.
+/// Vectors that need less than a page, more than one page, and more than two.
 const WIDE: [usize; 3] = [1_280, 4_992, 9_984];
 const COUNT: usize = 30;
-/// The id of a vector of the build that a later vector replaced.
 const REPLACED: u64 = FIRST + 3;
 
-/// Returns vectors of `dim` elements, each made of several descriptors.
 fn wide(first: usize, rows: usize, dim: usize) -> Matrix {
     let a_row = dim / DIM;
     let all = photos(first, rows * a_row);
@@ -20,7 +17,6 @@ fn wide(first: usize, rows: usize, dim: usize) -> Matrix {
     Matrix::new(bytes, rows, dim, Element::U8).unwrap()
 }
 
-/// Returns an index of such vectors. If `grown` is set, the last vectors were inserted directly.
 fn place(dim: usize, compression: Compression, grown: bool) -> Place {
     let options = BuildOptions {
         compression: Some(compression),
@@ -43,7 +39,6 @@ fn place(dim: usize, compression: Compression, grown: bool) -> Place {
 }
 
 impl Place {
-    /// Adds vectors after the existing ones. They replace vectors with the same ids.
     fn put(&mut self, new: &Matrix, ids: &[u64]) {
         let write = WriteOptions {
             durability: Durability::Always,
@@ -62,12 +57,11 @@ impl Place {
         }
     }
 
-    /// The blocks of a segment that each vector touches, by id.
     fn touched(&self, n: u32) -> BTreeMap<u64, Vec<u64>> {
         let shared: Arc<dyn Volume> = Arc::new(self.volume.clone());
         let index = Index::open_in(shared, self.folder.path(), &OpenOptions::default()).unwrap();
         let segments = index.graph().segments.as_ref().unwrap();
-        // Nodes come in ascending order, and the last node of an id is the live one.
+        // Nodes ascend, and the last node of an id is live.
         let mut places = BTreeMap::new();
         each_vector(&index, &Silent, &mut |node, id, _| {
             places.insert(id, segments.place_of(node));
@@ -98,8 +92,7 @@ fn of_a_damaged_block_the_vectors_are_lost_that_touch_it() {
             let several = touched.values().filter(|blocks| blocks.len() > 1).count();
             assert!(several > 0, "{dim}: {touched:?}");
             let mut tried = 0;
-            // By default, every fifth block and the last block are damaged. These blocks include
-            // the blocks that the test repairs.
+            // By default, every fifth block and the last block are damaged.
             for block in (0..blocks).filter(|block| slow() || block % 5 == 1 || block + 1 == blocks)
             {
                 let what = format!("{dim}, {compression}: block {block} of {name}");
@@ -124,10 +117,8 @@ fn of_a_damaged_block_the_vectors_are_lost_that_touch_it() {
                 }
             }
             assert!(tried > 0);
-            // The next case damages the header, which has the parameters for reading pages.
             let volume = place.damaged(&name, &|bytes| bytes[20] ^= 1);
             place.loses(&volume, &BTreeSet::new(), "header");
-            // In the next case, the file ends in the middle.
             let half = blocks / 2;
             let volume = place.damaged(&name, &|bytes| {
                 bytes.truncate((half as usize + 1) * BLOCK + 77);
@@ -153,7 +144,6 @@ fn a_vector_that_goes_on_on_a_page_of_another_time_is_not_put_together() {
     let name = place.entry(FileKind::Vectors, Some(0)).name;
     let touched = place.touched(0);
     let page = touched.values().find(|pages| pages.len() > 1).unwrap()[1];
-    // The vectors that are partly on this page and partly on other pages are lost.
     let lost = touched
         .iter()
         .filter(|(_, pages)| pages.len() > 1 && pages.contains(&page));
@@ -177,8 +167,7 @@ fn a_vector_that_goes_on_on_a_page_of_another_time_is_not_put_together() {
 #[test]
 fn what_was_replaced_does_not_come_back_because_its_successor_goes_on_on_a_damaged_page() {
     let mut place = place(WIDE[1], Compression::Best, true);
-    // The two new vectors come after another vector, so that they do not end on the page on which
-    // they start.
+    // The two new vectors come after another vector, so that they span pages.
     place.put(&wide(5_000, 2, WIDE[1]), &[200, REPLACED]);
     let last = place.manifest().segments.len() as u32 - 1;
     let name = place.entry(FileKind::Vectors, Some(last)).name;
@@ -187,7 +176,7 @@ fn what_was_replaced_does_not_come_back_because_its_successor_goes_on_on_a_damag
     assert!(touched[&REPLACED][0] < block);
     let lost = touched.iter().filter(|(_, pages)| pages.contains(&block));
     let lost: BTreeSet<u64> = lost.map(|(&id, _)| id).collect();
-    // The second run has no placement, so that no file says which nodes are dead.
+    // Without the placement, no file says which nodes are dead.
     for placement in [true, false] {
         let at = (block as usize + 1) * BLOCK + 300;
         let volume = place.damaged(&name, &|bytes| bytes[at] ^= 1);

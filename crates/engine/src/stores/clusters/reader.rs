@@ -1,4 +1,4 @@
-//! Reads clusters and vectors sequentially, for rebalances and merges. It opens each file once.
+//! Reads clusters and vectors sequentially, for rebalances and merges.
 
 use std::ops::Range;
 
@@ -8,22 +8,16 @@ use stratann_tier::{Volume, VolumeReader};
 use super::{ClusterStores, ExtentAt, MemberAt, Run, Vectors};
 use crate::Error;
 
-/// A function that gets a vector: its number, its id, and its bytes.
+/// Gets a vector: its number, its id, and its bytes.
 pub(crate) type EachMember<'a> = dyn FnMut(u32, u64, &[u8]) -> Result<(), Error> + 'a;
 
-/// The open files of a cluster index, which are read in pieces.
 pub(crate) struct ClusterReader<'a> {
     pub(super) stores: &'a ClusterStores,
-    /// The open files, in the order of `stores`.
     files: Vec<Box<dyn VolumeReader>>,
     buffer: Vec<u8>,
 }
 
 impl<'a> ClusterReader<'a> {
-    /// Opens all files that the stores read.
-    ///
-    /// # Errors
-    /// A file cannot be opened.
     pub(crate) fn open(volume: &dyn Volume, stores: &'a ClusterStores) -> Result<Self, Error> {
         let files = stores.files.iter();
         let files = files.map(|file| volume.open_reader(&file.name));
@@ -34,19 +28,11 @@ impl<'a> ClusterReader<'a> {
         })
     }
 
-    /// Reads the posting list of a cluster, and verifies its checksum.
-    ///
-    /// # Errors
-    /// The posting list cannot be read, or is damaged.
     pub(crate) fn extent(&mut self, cluster: u32) -> Result<ExtentView<'_>, Error> {
         self.extent_at(cluster, self.stores.place(cluster))
     }
 
-    /// Does the same as [`extent`](Self::extent), for the posting list at `at`, which may be an
-    /// earlier posting list of the cluster.
-    ///
-    /// # Errors
-    /// The posting list cannot be read, or is damaged.
+    /// `at` may be an earlier posting list of the cluster.
     pub(super) fn extent_at(
         &mut self,
         cluster: u32,
@@ -57,11 +43,7 @@ impl<'a> ClusterReader<'a> {
         self.stores.view_at(cluster, at, &self.buffer, true)
     }
 
-    /// In the replicated layout, calls `each` with the vectors whose own cluster is `cluster`. In
-    /// other layouts, does nothing.
-    ///
-    /// # Errors
-    /// The vectors cannot be read or are damaged, or `each` fails.
+    /// In the replicated layout only: calls `each` with the vectors whose own cluster is `cluster`.
     pub(crate) fn each_own(
         &mut self,
         cluster: u32,
@@ -82,10 +64,7 @@ impl<'a> ClusterReader<'a> {
         outcome
     }
 
-    /// Calls `each` with consecutive vectors, from the vector at `at` on. Verifies their checksums.
-    ///
-    /// # Errors
-    /// The vectors cannot be read or are damaged, or `each` fails.
+    /// Calls `each` with consecutive vectors, from the vector at `at` on.
     pub(crate) fn each_behind(
         &mut self,
         at: MemberAt,
@@ -101,12 +80,8 @@ impl<'a> ClusterReader<'a> {
         Ok(())
     }
 
-    /// Reads vectors without their posting lists, and calls `each` with them. `numbers` must
-    /// ascend. Vectors that are stored near each other share a read. Verifies the checksums of all
-    /// vectors. Skips vectors that cannot be read without their posting lists.
-    ///
-    /// # Errors
-    /// The vectors cannot be read or are damaged, or `each` fails.
+    /// Calls `each` with the vectors of ascending `numbers`. Near vectors share a read. Vectors
+    /// that need their posting lists are skipped.
     pub(crate) fn each_member(
         &mut self,
         numbers: &[u32],
@@ -128,8 +103,7 @@ impl<'a> ClusterReader<'a> {
                 }
                 first += run.vectors;
             }
-            // The vector of the next number cannot be read without its posting list, so it is
-            // skipped.
+            // The vector of the next number cannot be read without its posting list.
             left = left.get(places.len() + 1..).unwrap_or_default();
         }
         Ok(())

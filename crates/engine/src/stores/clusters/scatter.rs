@@ -1,5 +1,5 @@
-//! Scatter: the mean number of reads for a probe of a cluster, divided by the mean number after the
-//! build. It is measured if vectors are in groups.
+//! Scatter, in layouts with groups: the mean number of reads for a probe of a cluster, divided by
+//! the mean after the build.
 //!
 //! ```text
 //!   cluster     the first read has                     further reads have
@@ -7,12 +7,11 @@
 //!   rewritten   the numbers of all its members         the members, near ones in one read
 //! ```
 //!
-//! If the members of a cluster changed after the build, its posting list has no group, and vectors
-//! of different checkpoints are far from each other. So probes need more and more reads, although
-//! the files do not become larger than after a build.
+//! The posting list of a changed cluster has no group, and its vectors are far from each other. So
+//! probes need more and more reads.
 //!
-//! Reads are counted on a sample of clusters. The files of the build stay until the index is
-//! rebuilt, so the reads after the build can be counted too.
+//! Reads are counted on a sample of clusters. Files of the build stay until the index is rebuilt,
+//! so that reads after the build can be counted too.
 
 use stratann_layout::{BLOCK, ExtentKind};
 use stratann_tier::Volume;
@@ -22,23 +21,19 @@ use super::{ClusterStores, ExtentAt, MemberAt, Run};
 use crate::Error;
 use crate::filter::NodeSet;
 
-/// The most clusters in a sample.
 const SAMPLE: u32 = 64;
 
-/// A sample of a set has at most `STRETCHES` stretches, each with `STRETCH` consecutive nodes of
-/// the set.
+/// A sample has at most `STRETCHES` stretches of `STRETCH` consecutive nodes.
 const STRETCH: usize = 128;
 const STRETCHES: u64 = 16;
 
-/// Returns an evenly spread sample of the numbers below `clusters`.
 fn even(clusters: u32) -> impl Iterator<Item = u32> {
     let count = SAMPLE.min(clusters);
     (0..count).map(move |n| (u64::from(n) * u64::from(clusters) / u64::from(count)) as u32)
 }
 
 impl ClusterStores {
-    /// Returns a sample of clusters, with the current positions of their posting lists. It is empty
-    /// if vectors are not in groups.
+    /// Clusters, and the current positions of their posting lists. Empty without groups.
     pub(super) fn sample(&self) -> Vec<(u32, ExtentAt)> {
         let at = |cluster| (cluster, self.place(cluster));
         match self.kind {
@@ -47,12 +42,8 @@ impl ClusterStores {
         }
     }
 
-    /// Estimates the scatter by samples of clusters: the mean number of reads now, divided by the
-    /// mean number after the build. Each cluster is counted as if it were read alone. Returns
-    /// `None` if the index is unchanged since the build, or if vectors are not in groups.
-    ///
-    /// # Errors
-    /// A cluster of the sample cannot be read, or is damaged.
+    /// Each cluster of the sample is counted as if it were read alone. `None` if the index is
+    /// unchanged since the build, or without groups.
     pub(crate) fn scatter(&self, volume: &dyn Volume) -> Result<Option<f64>, Error> {
         if self.amended.is_none() || self.built_sample.is_empty() {
             return Ok(None);
@@ -63,9 +54,8 @@ impl ClusterStores {
         Ok(Some(now / built))
     }
 
-    /// Estimates the number of reads that return all vectors of a set without posting lists.
-    /// Vectors that are stored near each other share a read, which counts once for each block of
-    /// its bytes. In a large set, a sample of stretches is counted.
+    /// Estimates the number of reads that return all vectors of a set without posting lists. Near
+    /// vectors share a read, which counts once for each block. Of a large set, a sample is counted.
     pub(crate) fn reads_of(&self, nodes: &NodeSet) -> f64 {
         let all = nodes.len();
         let (stretches, stretch) = match all <= STRETCHES * STRETCH as u64 {
@@ -92,7 +82,7 @@ impl ClusterStores {
         reads as f64 * all as f64 / counted.max(1) as f64
     }
 
-    /// The number of reads for some vectors. Their numbers must ascend.
+    /// The `numbers` ascend.
     fn runs_of(&self, numbers: &[u32], places: &mut Vec<MemberAt>) -> usize {
         self.member_places(numbers, places);
         let (mut first, mut runs) = (0, 0);
@@ -105,7 +95,6 @@ impl ClusterStores {
 }
 
 impl ClusterReader<'_> {
-    /// The mean number of reads for a cluster, over some clusters.
     fn reads(&mut self, clusters: &[(u32, ExtentAt)]) -> Result<f64, Error> {
         let stores = self.stores;
         let (mut numbers, mut places) = (Vec::new(), Vec::new());

@@ -1,5 +1,4 @@
-//! A file with a byte string, its *payload*. The payload is read in parts. A read verifies each
-//! block that it covers.
+//! A file with a byte string, its *payload*. A read verifies each block that it covers.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -19,12 +18,11 @@ pub(crate) struct Looked {
 }
 
 thread_local! {
-    /// The total cost of all reads by this thread.
     static LOOKED: Cell<Looked> = const { Cell::new(Looked { reads: 0, bytes: 0 }) };
 }
 
 impl Looked {
-    /// Runs `look`. Returns its result, and the cost of the reads that it made in this thread.
+    /// Returns the result of `look`, and the cost of its reads in this thread.
     pub(crate) fn of<T>(look: impl FnOnce() -> T) -> (T, Self) {
         let before = LOOKED.get();
         let found = look();
@@ -45,25 +43,22 @@ impl Looked {
     }
 }
 
-/// An open file, which stays readable after its name is removed. Any number of threads may share
-/// it.
+/// An open file, which stays readable after its name is removed.
 #[derive(Debug)]
 pub(super) struct StreamFile {
     reader: Box<dyn VolumeReader>,
-    /// The file's name in errors.
     pub(super) file: String,
 }
 
 /// The bytes that were last read from a payload, cached for reads nearby.
 #[derive(Debug, Default)]
 pub(super) struct Window {
-    /// The offset of these bytes in the payload.
     start: u64,
     bytes: Vec<u8>,
 }
 
 impl Window {
-    /// The position of a part in the window, if the window has all of it.
+    /// `None` if the window does not have all of the part.
     fn part(&self, part: &Range<u64>) -> Option<Range<usize>> {
         let from = part.start.checked_sub(self.start)?;
         let to = part.end.checked_sub(self.start)?;
@@ -72,10 +67,7 @@ impl Window {
 }
 
 impl StreamFile {
-    /// Opens a file that a manifest names. `open` parses its first block.
-    ///
-    /// # Errors
-    /// The file is missing, damaged, or of another index.
+    /// `open` parses the first block of the file.
     pub(super) fn open<T>(
         volume: &dyn Volume,
         entry: &FileEntry,
@@ -94,11 +86,7 @@ impl StreamFile {
         Ok((StreamFile { reader, file }, found))
     }
 
-    /// Reads a part of the payload. According to the header of the file, the payload must have this
-    /// part.
-    ///
-    /// # Errors
-    /// The part cannot be read, or is damaged.
+    /// According to the header of the file, the payload must have this part.
     pub(super) fn read(&self, part: Range<u64>) -> Result<Vec<u8>, Error> {
         let mut window = Window::default();
         let range = self.fill(&mut window, part, 0)?;
@@ -107,11 +95,7 @@ impl StreamFile {
         Ok(window.bytes)
     }
 
-    /// Returns a part of the payload. If the window has all of the part, nothing is read. Otherwise
-    /// the part and the following bytes up to `to` are read into the window.
-    ///
-    /// # Errors
-    /// Fails as [`read`](StreamFile::read) does.
+    /// If the window does not have the part, the payload is read up to `to`.
     pub(super) fn read_in<'w>(
         &self,
         window: &'w mut Window,
@@ -128,7 +112,7 @@ impl StreamFile {
         Ok(&window.bytes[range])
     }
 
-    /// Reads a part, and the `more` bytes after it, into the window.
+    /// Also reads the `more` bytes after the part.
     fn fill(
         &self,
         window: &mut Window,
@@ -136,7 +120,7 @@ impl StreamFile {
         more: u64,
     ) -> Result<Range<usize>, Error> {
         if part.is_empty() {
-            // The part has no bytes: it is an empty row, or an empty set of nodes.
+            // An empty row, or an empty set of nodes.
             return Ok(0..0);
         }
         let blocks = blocks_of(part.start..part.end + more);
@@ -150,7 +134,6 @@ impl StreamFile {
             .map_err(Error::from)
             .and_then(|()| Ok(unseal(&mut window.bytes, blocks.start, &self.file)?));
         if let Err(error) = read {
-            // After the error, the bytes in the window are not valid.
             window.bytes.clear();
             return Err(error);
         }

@@ -1,8 +1,7 @@
-//! Verifies a segment: checks its rows, and compares its index part with the rows.
+//! Verifies a segment: its rows, and its index part.
 //!
-//! The check computes a hash for every pair of a key and a node, and adds the hashes to a sum. It
-//! computes one sum from the rows and one from the index part. Both sums must be equal. So the
-//! check reads both files front to back, and keeps neither in memory.
+//! The sum of the hashes of all pairs of a key and a node must be the same for rows and index part.
+//! So neither file is kept in memory.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +11,6 @@ use super::keys::{each_key, is_sorted};
 use super::{PartReader, RowWindows, RowsReader, decoded};
 use crate::Error;
 
-/// The counts of a column, and the sum of its hashes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sum {
     kind: u8,
@@ -21,7 +19,6 @@ struct Sum {
     keys: u64,
 }
 
-/// A hash of a key and a node.
 fn mixed(key: &[u8], node: u32) -> u64 {
     let mut hash = blake3::Hasher::new();
     hash.update(&node.to_le_bytes());
@@ -31,11 +28,7 @@ fn mixed(key: &[u8], node: u32) -> u64 {
     u64::from_le_bytes(eight)
 }
 
-/// Checks a segment of an index that has `nodes` nodes. For each fault, calls `wrong` with the name
-/// of the file and a message. Other code verifies the checksums of both files.
-///
-/// # Errors
-/// A file cannot be read to its end.
+/// Calls `wrong` for each fault. Other code verifies the checksums.
 pub(crate) fn check(
     rows: &RowsReader,
     part: &PartReader,

@@ -3,8 +3,7 @@
 use stratann_layout::attributes::{ColumnType, Value};
 use stratann_layout::columns::part::{float_key, integer_key};
 
-/// Whether the index part stores sorted values for a column, each with its node. For other columns,
-/// it has a dictionary.
+/// Otherwise the index part has a dictionary for the column.
 pub(crate) fn is_sorted(kind: ColumnType) -> bool {
     match kind {
         ColumnType::Integer | ColumnType::Float | ColumnType::Timestamp => true,
@@ -14,8 +13,7 @@ pub(crate) fn is_sorted(kind: ColumnType) -> bool {
     }
 }
 
-/// Calls `each` with the keys of a value. An empty list has no key. A number has a key of 8 bytes,
-/// the most significant first.
+/// A number has a key of 8 bytes, the most significant first.
 pub(crate) fn each_key(value: &Value, each: &mut dyn FnMut(&[u8])) {
     match value {
         Value::Boolean(value) => each(&[u8::from(*value)]),

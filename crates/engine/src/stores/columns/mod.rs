@@ -8,17 +8,15 @@
 //!   id ────> node, in the same order:  only nodes that have a row here
 //! ```
 //!
-//! A segment is two files that never change ([`stratann_layout::columns`]). The first file has
-//! rows, which are found by node and by id. The second file is an index part. It maps values to
-//! nodes, and is made from the rows. Each checkpoint with new rows writes a segment. Earlier
-//! segments that are small beside the new segment are merged into it. So the number of segments is
-//! logarithmic in the number of rows. A merge of the index writes a single segment.
+//! A segment is two files that never change ([`stratann_layout::columns`]). One file has the rows,
+//! and the other is an index part that maps values to nodes. Each checkpoint with new rows writes a
+//! segment, and merges small earlier segments into it. So the number of segments is logarithmic in
+//! the number of rows.
 //!
-//! For each segment, its directory, the first keys of its groups of keys, and the set of its nodes
-//! are in memory ([`Columns::memory_bytes`]). The matches of recent filters are cached
-//! ([`remembered`]).
+//! In memory are the directory of each segment, the first keys of its groups of keys, and the set
+//! of its nodes. The matches of recent filters are cached ([`remembered`]).
 //!
-//! Rows of vectors that are only in memory are kept beside these vectors
+//! Rows of vectors that are only in memory are beside these vectors
 //! ([`FreshGraph`](crate::update::FreshGraph)).
 
 mod bytes;
@@ -54,23 +52,17 @@ use crate::durable::Checkpoint;
 use crate::filter::{Checked, NodeSet, Schema};
 use crate::{Error, stored};
 
-/// The bytes of an encoded row, shared by all references. They are empty if the row has no
-/// attributes.
+/// The bytes of an encoded row; empty if the row has no attributes.
 pub(crate) type RowBytes = Arc<[u8]>;
 
-/// The approximate bytes of memory of a waiting row, without the bytes of the row: its entries in
-/// two tables, and the overhead of the allocator.
+/// The approximate bytes of memory beside a waiting row: its entries in two tables, and the
+/// allocator's overhead.
 pub(crate) const BESIDE_ROW: u64 = 100;
 
-/// The bytes of memory that count for a waiting row.
 pub(crate) fn row_charge(row: &[u8]) -> u64 {
     row.len() as u64 + BESIDE_ROW
 }
 
-/// Decodes a row. An empty byte string is an empty row.
-///
-/// # Errors
-/// The bytes are not a row.
 pub(crate) fn decoded(bytes: &[u8]) -> Result<Row, Error> {
     match bytes.is_empty() {
         true => Ok(Row::default()),
@@ -78,10 +70,6 @@ pub(crate) fn decoded(bytes: &[u8]) -> Result<Row, Error> {
     }
 }
 
-/// Encodes a row. An empty row becomes an empty byte string.
-///
-/// # Errors
-/// The row exceeds a limit of its size.
 pub(crate) fn encoded(row: &Row) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     if !row.attributes.is_empty() || row.payload.is_some() {
@@ -90,7 +78,6 @@ pub(crate) fn encoded(row: &Row) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// An open segment.
 #[derive(Debug)]
 pub(crate) struct Segment {
     number: u32,
@@ -99,7 +86,6 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// Opens a segment that a manifest names.
     fn open(volume: &dyn Volume, manifest: &Manifest, number: u32) -> Result<Self, Error> {
         let entry = |kind| stored::entry(volume, manifest, kind, Some(number));
         let rows = RowsReader::open(volume, entry(FileKind::Rows)?)?;
@@ -124,7 +110,6 @@ impl Segment {
     }
 }
 
-/// A row with its node and id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) node: u32,
@@ -132,7 +117,6 @@ pub(crate) struct Found {
     pub(crate) row: RowBytes,
 }
 
-/// The columns of an open index. Any number of threads may share them.
 #[derive(Debug, Default)]
 pub(crate) struct Columns {
     held: RwLock<Held>,
@@ -141,19 +125,17 @@ pub(crate) struct Columns {
 
 #[derive(Debug, Default)]
 struct Held {
-    /// The segments, oldest first.
     segments: Arc<Vec<Arc<Segment>>>,
     schema: Schema,
-    /// The columns that only rows of unfinished calls have, with the number of calls that declared
-    /// each column. These rows are not in the log yet.
+    /// Columns that only rows of unfinished calls have, with the number of calls that declared
+    /// each.
     on_their_way: HashMap<String, usize>,
-    /// The new rows, shared with views. If a view has them, a thread that adds a row copies them
-    /// first.
+    /// The new rows. If a view shares them, a thread that adds a row copies them first.
     new: Arc<NewRows>,
 }
 
-/// The columns that were declared for rows that are about to be logged. If this value is dropped
-/// and not [kept](Self::keep), the columns that no other row has are removed again.
+/// Columns of rows that are about to be logged. A drop without [`keep`](Self::keep) removes the
+/// columns that no other row has.
 #[derive(Debug)]
 #[must_use = "columns that are dropped were not taken on"]
 pub(crate) struct Declared<'a> {
@@ -162,7 +144,6 @@ pub(crate) struct Declared<'a> {
 }
 
 impl Declared<'_> {
-    /// Keeps the columns, because the rows are logged.
     pub(crate) fn keep(mut self) {
         let names = std::mem::take(&mut self.names);
         if !names.is_empty() {
@@ -196,12 +177,6 @@ impl Drop for Declared<'_> {
 }
 
 impl Columns {
-    /// Opens the columns that a manifest names, if there are any. `memory` is the index's memory
-    /// budget.
-    ///
-    /// # Errors
-    /// A file is missing, damaged or of another index. Two segments have different types for a
-    /// column.
     pub(crate) fn open(
         volume: &dyn Volume,
         manifest: &Manifest,
@@ -236,23 +211,19 @@ impl Columns {
         })
     }
 
-    /// The columns and their types.
     pub(crate) fn schema(&self) -> Schema {
         self.held.read().schema.clone()
     }
 
-    /// Whether no vector of the index ever had a row.
     pub(crate) fn is_empty(&self) -> bool {
         let held = self.held.read();
         held.segments.is_empty() && held.new.is_empty() && held.schema.is_empty()
     }
 
-    /// Whether rows that no checkpoint has are in memory.
     pub(crate) fn has_new(&self) -> bool {
         !self.held.read().new.is_empty()
     }
 
-    /// The approximate bytes of memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let held = self.held.read();
         let segments = held.segments.iter();
@@ -264,17 +235,13 @@ impl Columns {
         parts + remembered + held.new.memory_bytes()
     }
 
-    /// The part of [`memory_bytes`](Columns::memory_bytes) for rows that wait for a checkpoint.
     pub(crate) fn new_bytes(&self) -> u64 {
         self.held.read().new.memory_bytes()
     }
 
-    /// Adds the columns of rows that are about to be inserted. In columns of floats, integers
-    /// become floats. The columns stay only if the result is [kept](Declared::keep).
-    ///
-    /// # Errors
-    /// A value has another type than its column, or the index would have more columns than allowed.
-    /// After an error, no column was added.
+    /// Adds the columns of rows that are about to be inserted, or no column after an error. In
+    /// columns of floats, integers become floats. The columns stay only if the result is
+    /// [kept](Declared::keep).
     pub(crate) fn declare(&self, rows: &mut [Row]) -> Result<Declared<'_>, Error> {
         let mut declared = Declared {
             columns: self,
@@ -308,10 +275,7 @@ impl Columns {
         Ok(declared)
     }
 
-    /// Adds all columns of `schema`, the schema of the index that this index replaces.
-    ///
-    /// # Errors
-    /// Fails as [`declare`](Columns::declare) does.
+    /// `schema` belongs to the index that this index replaces.
     pub(crate) fn declare_all(&self, schema: &Schema) -> Result<(), Error> {
         let mut held = self.held.write();
         for (name, kind) in schema.iter() {
@@ -320,36 +284,27 @@ impl Columns {
         Ok(())
     }
 
-    /// Does the same as [`declare`](Columns::declare), for a row from the log, which was checked
-    /// before it was logged.
     pub(crate) fn declare_logged(&self, row: &[u8]) -> Result<(), Error> {
         self.declare(std::slice::from_mut(&mut decoded(row)?))?
             .keep();
         Ok(())
     }
 
-    /// Sets the row of a node. If the node has a row, the new row replaces it.
     pub(crate) fn put(&self, node: u32, id: u64, row: RowBytes) {
         let mut held = self.held.write();
         Arc::make_mut(&mut held.new).put(node, id, row);
     }
 
-    /// Removes the row of a node whose insert failed. The node must not have got another row since
-    /// the insert.
+    /// The node's insert failed. It must not have got another row since.
     pub(crate) fn take_back(&self, node: u32) {
         let mut held = self.held.write();
         Arc::make_mut(&mut held.new).take_back(node);
     }
 
-    /// Returns exactly the nodes below `nodes` whose newest row matches a filter.
-    ///
-    /// # Errors
-    /// Fails as [`View::matching`] does.
     pub(crate) fn matching(&self, filter: &Checked, nodes: u32) -> Result<NodeSet, Error> {
         self.view().matching(filter, nodes)
     }
 
-    /// A view of the present rows.
     pub(crate) fn view(&self) -> View {
         let held = self.held.read();
         View::of(
@@ -359,29 +314,18 @@ impl Columns {
         )
     }
 
-    /// The newest row of a node.
-    ///
-    /// # Errors
-    /// The row cannot be read, or is damaged.
     pub(crate) fn row_of(&self, node: u32, windows: &mut Windows) -> Result<Option<Found>, Error> {
         self.view().row_of(node, windows)
     }
 
-    /// Returns the newest node of an id, or `None` if no node of the id has a row.
-    ///
-    /// # Errors
-    /// Fails as [`row_of`](Columns::row_of) does.
+    /// `None` if no node of the id has a row.
     pub(crate) fn node_of(&self, id: u64, windows: &mut Windows) -> Result<Option<u32>, Error> {
         self.view().node_of(id, windows)
     }
 
-    /// Writes a segment of the rows that are only in memory, and of the rows in `more`, whose nodes
-    /// are about to be added. Merges small earlier segments into the new segment. Leaves out rows
-    /// for which `is_dead` is true. Returns `None` if there are no rows. Rows that are added during
-    /// the call may be included.
-    ///
-    /// # Errors
-    /// The segment cannot be written, or its rows cannot be read.
+    /// Writes a segment of the rows in memory and of `more`, whose nodes are about to be added.
+    /// Small earlier segments are merged into it, without rows for which `is_dead` is true. Rows
+    /// that are added during the call may be included.
     pub(crate) fn write_new(
         &self,
         volume: &dyn Volume,
@@ -398,14 +342,14 @@ impl Columns {
                 held.new.newest(),
             )
         };
-        // The numbers of the nodes in `more` are above all others.
+        // The nodes in `more` have higher numbers than all others.
         new.extend(more);
         if new.is_empty() {
             return Ok(None);
         }
         let mut rows = new.len() as u64;
         let mut kept = segments.len();
-        // The build wrote the first segment. It is large, so it is never merged here.
+        // The segment of the build is large, and is never merged here.
         while kept > 1 && segments[kept - 1].rows.rows() <= 2 * rows {
             kept -= 1;
             rows += segments[kept].rows.rows();
@@ -430,8 +374,8 @@ impl Columns {
         }))
     }
 
-    /// Uses a written segment from now on. A checkpoint must have committed the segment. No row may
-    /// change between [`write_new`](Columns::write_new) and this call.
+    /// A checkpoint has committed the segment. No row may have changed since
+    /// [`write_new`](Columns::write_new).
     pub(crate) fn committed(&self, written: Written) {
         let mut held = self.held.write();
         held.segments = written.segments;
@@ -439,22 +383,18 @@ impl Columns {
     }
 }
 
-/// A written segment, with the data for its checkpoint.
 pub(crate) struct Written {
     segments: Arc<Vec<Arc<Segment>>>,
-    /// The numbers of the segments that this segment replaces.
     gone: Vec<u32>,
     files: [FileEntry; 2],
 }
 
 impl Written {
-    /// Names the segment in a manifest, in place of the segments that it replaces.
     pub(crate) fn name_in(&self, manifest: &mut Manifest) {
         name_segment(manifest, &self.files, &self.gone);
     }
 }
 
-/// Names a segment in a manifest, in place of the segments `gone`.
 pub(crate) fn name_segment(manifest: &mut Manifest, files: &[FileEntry; 2], gone: &[u32]) {
     manifest.files.retain(|entry| match entry.kind() {
         Some((FileKind::Rows | FileKind::Columns, Some(n))) => !gone.contains(&n),
@@ -464,11 +404,10 @@ pub(crate) fn name_segment(manifest: &mut Manifest, files: &[FileEntry; 2], gone
     manifest.writer_features |= stratann_layout::manifest::COLUMNS;
 }
 
-/// The bytes that were last read from each segment, cached for reads nearby.
 #[derive(Debug, Default)]
 pub(crate) struct Windows {
     each: Vec<RowWindows>,
-    /// The segments to which the windows belong. Newer segments may have replaced these segments.
+    /// The segments to which the windows belong, even if newer ones have replaced them.
     of: Option<Arc<Vec<Arc<Segment>>>>,
 }
 

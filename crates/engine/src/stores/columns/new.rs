@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{BESIDE_ROW, Found, RowBytes};
 
-/// The new rows, by node. If an id has several nodes, its last node counts. Searches that began
-/// before the id's last row was added may still use its other nodes.
+/// The new rows, by node. The last node of an id counts, but earlier searches may still use others.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NewRows {
     by_node: BTreeMap<u32, (u64, RowBytes)>,
@@ -31,8 +30,7 @@ impl NewRows {
         *newest = node.max(*newest);
     }
 
-    /// Removes the row of a node whose insert failed. If another node has a row with the same id,
-    /// that row counts again.
+    /// The node's insert failed. An earlier row with the same id counts again.
     pub(super) fn take_back(&mut self, node: u32) {
         let Some((id, row)) = self.by_node.remove(&node) else {
             return;
@@ -59,18 +57,15 @@ impl NewRows {
         self.by_id.get(&id).copied()
     }
 
-    /// All rows in node order, each with its node and id.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, u64, &RowBytes)> {
         let rows = self.by_node.iter();
         rows.map(|(&node, (id, row))| (node, *id, row))
     }
 
-    /// The nodes of all rows, ascending.
     pub(super) fn nodes(&self) -> impl Iterator<Item = u32> {
         self.by_node.keys().copied()
     }
 
-    /// The newest row of each id, in node order.
     pub(super) fn newest(&self) -> Vec<Found> {
         let newest = |&(node, id, _): &(u32, u64, _)| self.by_id.get(&id) == Some(&node);
         let found = |(node, id, row): (u32, u64, &RowBytes)| Found {

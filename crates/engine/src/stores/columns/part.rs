@@ -12,25 +12,23 @@ use stratann_tier::Volume;
 use super::bytes::{StreamFile, Window};
 use crate::Error;
 
-/// The number of nodes that are collected, sorted and added to a set at a time. One container of a
-/// set has at most this many nodes.
+/// The number of nodes that are sorted and added to a set at a time. A container of a set has at
+/// most this number.
 const AT_ONCE: usize = 1 << 16;
 
-/// Moves nodes into a set. The nodes are sorted first, since nodes in order are added fast.
+/// Nodes in order are added fast, so they are sorted first.
 fn add_all(nodes: &mut Vec<u32>, out: &mut RoaringBitmap) {
     nodes.sort_unstable();
-    // A node may be in the list twice, because it has two values, or because the part is damaged.
-    // Each node counts once.
+    // A node may have two values, or the part is damaged.
     nodes.dedup();
     if let Ok(set) = RoaringBitmap::from_sorted_iter(nodes.drain(..)) {
         *out |= set;
     }
 }
 
-/// The approximate bytes of one read, if groups of numbers are read.
 const AHEAD: u64 = 256 << 10;
 
-/// A function that gets a key and the nodes that have it.
+/// Gets a key and the nodes that have it.
 pub(crate) type EachKey<'a> = dyn FnMut(&[u8], &mut dyn Iterator<Item = u32>) + 'a;
 
 /// An open index part. The directory and the set of nodes are in memory.
@@ -43,10 +41,6 @@ pub(crate) struct PartReader {
 }
 
 impl PartReader {
-    /// Opens an index part that a manifest names.
-    ///
-    /// # Errors
-    /// The file is missing, damaged or of another index.
     pub(crate) fn open(volume: &dyn Volume, entry: &FileEntry) -> Result<Self, Error> {
         let (bytes, file) = StreamFile::open(volume, entry, PartFile::open)?;
         let directory = bytes.read(file.directory.bytes())?;
@@ -61,22 +55,18 @@ impl PartReader {
         Ok(reader)
     }
 
-    /// The file's name in errors.
     pub(crate) fn file(&self) -> &str {
         &self.bytes.file
     }
 
-    /// The columns of the segment, sorted by name.
     pub(crate) fn columns(&self) -> &[PartColumn] {
         &self.columns
     }
 
-    /// The nodes that have a row in the segment.
     pub(crate) fn nodes(&self) -> &RoaringBitmap {
         &self.nodes
     }
 
-    /// The approximate bytes of memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let of_column = |column: &PartColumn| {
             let groups = column.groups.iter();
@@ -89,7 +79,6 @@ impl PartReader {
         (columns + bitmap_bytes(&self.nodes)) as u64
     }
 
-    /// The directory's entry of a column.
     pub(crate) fn column(&self, name: &str) -> Option<&PartColumn> {
         let found = self
             .columns
@@ -97,7 +86,6 @@ impl PartReader {
         found.ok().map(|at| &self.columns[at])
     }
 
-    /// Reads the set of nodes at a position in the file.
     fn set(&self, span: Span) -> Result<RoaringBitmap, Error> {
         let bytes = self.bytes.read(span.bytes())?;
         let mut rest = &bytes[..];
@@ -116,15 +104,10 @@ impl PartReader {
         }
     }
 
-    /// The nodes that have a value in a column.
-    ///
-    /// # Errors
-    /// The part cannot be read, or is damaged. The following methods fail in the same cases.
     pub(crate) fn exists(&self, column: &PartColumn) -> Result<RoaringBitmap, Error> {
         self.set(column.exists)
     }
 
-    /// Calls `each` with the keys of a group.
     fn terms(
         &self,
         group: &Group,
@@ -139,7 +122,7 @@ impl PartReader {
         Ok(())
     }
 
-    /// Adds the nodes that have this key, in a column with a dictionary, to `out`.
+    /// `out` gets the nodes that have this key.
     pub(crate) fn with_key(
         &self,
         column: &PartColumn,
@@ -157,7 +140,6 @@ impl PartReader {
         Ok(())
     }
 
-    /// If a dictionary has this key, calls `found` with it.
     fn find(
         &self,
         column: &PartColumn,
@@ -166,8 +148,8 @@ impl PartReader {
     ) -> Result<(), Error> {
         let prefix = &key[..key.len().min(KEY_PREFIX)];
         let groups = &column.groups;
-        // The key may be in the last group that begins at the key or before it. If long keys have a
-        // common prefix, several groups may qualify.
+        // The key may be in the last group that begins at or before it. If long keys have a common
+        // prefix, several groups qualify.
         let end = groups.partition_point(|group| &group.first[..] <= prefix);
         let begin = groups.partition_point(|group| &group.first[..] < prefix);
         for group in &groups[begin.saturating_sub(1)..end] {
@@ -186,9 +168,8 @@ impl PartReader {
         Ok(())
     }
 
-    /// Adds the nodes with a number in a range to `out`. If most numbers are in the range, the
-    /// method looks up the numbers outside the range, and removes their nodes from the set of all
-    /// nodes with a value.
+    /// If most numbers are in the range, the numbers outside are looked up, and their nodes are
+    /// removed from the set of all nodes with a value.
     pub(crate) fn in_range(
         &self,
         column: &PartColumn,
@@ -211,7 +192,6 @@ impl PartReader {
         Ok(())
     }
 
-    /// Does the same as [`in_range`](Self::in_range), but always looks up the numbers in the range.
     fn of_range(
         &self,
         column: &PartColumn,
@@ -223,7 +203,6 @@ impl PartReader {
         let mut window = Window::default();
         for group in groups {
             let span = group.span.bytes();
-            // Groups are consecutive in the file.
             let to = groups.last().map_or(0, |last| last.span.bytes().end);
             let to = to.min(span.start + AHEAD);
             let bytes = self.bytes.read_in(&mut window, span, to)?;
@@ -240,7 +219,6 @@ impl PartReader {
         Ok(())
     }
 
-    /// The groups that may have numbers in a range.
     fn groups_of<'a>(&self, column: &'a PartColumn, range: &RangeInclusive<u64>) -> &'a [Group] {
         let groups = &column.groups;
         let key = |group: &Group| {
@@ -249,8 +227,7 @@ impl PartReader {
             eight[..length].copy_from_slice(&group.first[..length]);
             u64::from_be_bytes(eight)
         };
-        // A number may be in several groups. The first of these groups may begin with a smaller
-        // number.
+        // A number may be in several groups. The first of them may begin with a smaller number.
         let begin = groups.partition_point(|group| key(group) < *range.start());
         let end = groups.partition_point(|group| key(group) <= *range.end());
         match range.is_empty() || groups.is_empty() {
@@ -259,8 +236,7 @@ impl PartReader {
         }
     }
 
-    /// Calls `each` with each key of a column and the nodes of this key. In a column of numbers,
-    /// the keys are the numbers.
+    /// In a column of numbers, the keys are the numbers.
     pub(crate) fn each_key(
         &self,
         column: &PartColumn,
@@ -309,7 +285,6 @@ impl PartReader {
     }
 }
 
-/// The approximate bytes of memory of a set.
 pub(crate) fn bitmap_bytes(set: &RoaringBitmap) -> usize {
     let statistics = set.statistics();
     let values = statistics.n_bytes_array_containers

@@ -5,8 +5,8 @@
 //!            all with the most significant byte first
 //! ```
 //!
-//! A record with 0 says that the node has a value in the column. These records sort before the
-//! records with keys, so that each column is written front to back.
+//! A record with 0 says that the node has a value in the column. It sorts before the records with
+//! keys, so that each column is written front to back.
 
 use roaring::RoaringBitmap;
 use stratann_layout::PAYLOAD;
@@ -20,17 +20,15 @@ use super::write::Stream;
 use crate::Error;
 use crate::sorter::{Sorted, Sorter};
 
-/// `GROUPS` is the approximate number of groups of keys in all columns of a segment. The next two
-/// constants are the most and the least groups of one column. The first key of each group is in
-/// memory while the segment is open.
+/// The approximate number of groups of keys in a segment. The first key of each group is in memory.
 const GROUPS: usize = 16 << 10;
+/// The most and the least groups of one column.
 const MOST_GROUPS: usize = 1 << 10;
 const LEAST_GROUPS: usize = 16;
 
 const HAS_VALUE: u8 = 0;
 const HAS_KEY: u8 = 1;
 
-/// The records of all columns.
 pub(super) struct Records<'a> {
     columns: &'a [(String, ColumnType)],
     sorter: Sorter<'a>,
@@ -41,7 +39,6 @@ impl<'a> Records<'a> {
         Self { columns, sorter }
     }
 
-    /// Adds the value of a node in a column. The column must be known.
     pub(super) fn push(&mut self, name: &str, value: &Value, node: u32) -> Result<(), Error> {
         let found = self
             .columns
@@ -49,7 +46,7 @@ impl<'a> Records<'a> {
         let Ok(at) = found else {
             return Ok(());
         };
-        // The cast is exact, since there are fewer than 2^16 columns.
+        // There are fewer than 2^16 columns.
         let (column, node) = ((at as u16).to_be_bytes(), node.to_be_bytes());
         let sorter = &mut self.sorter;
         sorter.push(&[&column, &[HAS_VALUE], &node])?;
@@ -63,10 +60,9 @@ impl<'a> Records<'a> {
     }
 }
 
-/// A decoded record.
 struct Record<'r> {
     column: usize,
-    /// The key. It is `None` in a record which says that the node has a value.
+    /// `None` if the record says that the node has a value.
     key: Option<&'r [u8]>,
     node: u32,
 }
@@ -82,7 +78,7 @@ impl<'r> Record<'r> {
     }
 }
 
-/// Returns the bytes of the keys of each column. They include the first few nodes beside each key.
+/// The bytes of the keys of each column, and of the first few nodes of each key.
 fn sizes(columns: &[(String, ColumnType)], records: &Sorted<'_>) -> Result<Vec<usize>, Error> {
     let mut sizes = vec![0; columns.len()];
     // The current column and key, and the number of its nodes.
@@ -111,15 +107,13 @@ fn sizes(columns: &[(String, ColumnType)], records: &Sorted<'_>) -> Result<Vec<u
     Ok(sizes)
 }
 
-/// Writes the columns of an index part, one after another.
 pub(super) struct PartWriter<'a> {
     columns: &'a [(String, ColumnType)],
     stream: &'a mut Stream,
-    /// The least bytes of a group of each column.
     group_bytes: Vec<usize>,
     directory: Vec<PartColumn>,
-    /// The nodes that have a value in the current column. After the first key of the column,
-    /// `exists_at` has the position of the written set of these nodes.
+    /// The nodes with a value in the current column. After its first key, `exists_at` has the
+    /// position of the written set.
     exists: RoaringBitmap,
     values: u64,
     exists_at: Option<Span>,
@@ -128,7 +122,6 @@ pub(super) struct PartWriter<'a> {
     term: TermAtHand,
 }
 
-/// The group that is being filled.
 #[derive(Default)]
 struct GroupAtHand {
     bytes: Vec<u8>,
@@ -137,8 +130,7 @@ struct GroupAtHand {
     nodes: u64,
 }
 
-/// The current key with its nodes: a list of the first few nodes or, if there are more nodes, the
-/// set of all nodes.
+/// The current key with its nodes: a list of the first few nodes, or the set of all.
 #[derive(Default)]
 struct TermAtHand {
     key: Vec<u8>,
@@ -147,10 +139,6 @@ struct TermAtHand {
 }
 
 impl<'a> PartWriter<'a> {
-    /// Writes all columns, and returns their entries for the directory.
-    ///
-    /// # Errors
-    /// The columns cannot be written, or the sorted records cannot be read.
     pub(super) fn write(
         columns: &'a [(String, ColumnType)],
         records: Records<'_>,
@@ -216,7 +204,7 @@ impl<'a> PartWriter<'a> {
         self.end_group_if_full()
     }
 
-    /// Writes the set of nodes with a value. The set is complete when the first key comes.
+    /// The set of nodes with a value is complete when the first key comes.
     fn end_exists(&mut self) -> Result<Span, Error> {
         if let Some(span) = self.exists_at {
             return Ok(span);
@@ -293,7 +281,7 @@ impl<'a> PartWriter<'a> {
 }
 
 impl TermAtHand {
-    /// Adds a node that has this key. Nodes must ascend.
+    /// Nodes must ascend.
     fn take(&mut self, key: &[u8], node: u32) {
         if self.beside.is_empty() {
             self.key.clear();

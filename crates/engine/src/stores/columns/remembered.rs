@@ -1,13 +1,9 @@
-//! A cache of the matches of filters. For a segment and one condition of a filter, it has the
-//! matching nodes, so that the next query with this condition need not read them.
+//! A cache of the matches of filters. For a segment and one condition, it has the matching nodes.
 //!
-//! A program that searches one query at a time, as many Python programs do, passes the same filter
-//! again and again. If half of 100,000 rows match, the 50,000 nodes come from 610 kB of an index
-//! part. Without the cache, each call would read these bytes again.
+//! Many programs search one query at a time, with the same filter. If half of 100,000 rows match,
+//! each call would read 610 kB of an index part again.
 //!
 //! The files of a segment never change, so a cached set never becomes wrong.
-//! [`View::matching`](super::View::matching) also considers newer rows. The cache keeps the most
-//! recently used sets. The memory plan includes the bytes that the cache may use.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,18 +14,14 @@ use roaring::RoaringBitmap;
 use super::view::Asked;
 use crate::Error;
 
-/// The most bytes of the cache: `CAPPED` if the index has a memory budget, and `FREE` if it has
-/// none.
 const CAPPED: u64 = 256 << 10;
 const FREE: u64 = 16 << 20;
-/// The most sets in the cache. The number is small, since the search for the least recently used
-/// set looks at all sets.
+/// The number is small, since an eviction looks at all sets.
 const MOST_SETS: usize = 256;
 
 /// A condition on a segment: the segment's number, the column, and the look-up.
 type Key = (u32, String, Asked);
 
-/// The cache of an index.
 #[derive(Debug)]
 pub(super) struct Remembered {
     most: u64,
@@ -42,7 +34,6 @@ pub(super) struct Remembered {
 struct Kept {
     sets: HashMap<Key, Set>,
     bytes: u64,
-    /// The number of uses of all sets so far.
     now: u64,
 }
 
@@ -54,7 +45,6 @@ struct Set {
 }
 
 impl Remembered {
-    /// Returns an empty cache for an index with the memory budget `memory`.
     pub(super) fn new(memory: Option<u64>) -> Self {
         Self {
             most: memory.map_or(FREE, |_| CAPPED),
@@ -63,8 +53,7 @@ impl Remembered {
         }
     }
 
-    /// The bytes of memory of the cache. If the index has a memory budget, they are the most bytes
-    /// that the cache may use.
+    /// With a memory budget, the most bytes that the cache may use.
     pub(super) fn memory_bytes(&self) -> u64 {
         match self.capped {
             true => self.most,
@@ -72,11 +61,7 @@ impl Remembered {
         }
     }
 
-    /// Returns the cached nodes of a condition. If the condition is not cached, returns the nodes
-    /// that `look` finds, and caches them.
-    ///
-    /// # Errors
-    /// `look` fails. Nothing is cached then.
+    /// Cached nodes, or else the nodes that `look` finds. If `look` fails, nothing is cached.
     pub(super) fn get(
         &self,
         key: Key,
@@ -114,8 +99,7 @@ impl Kept {
         let set = Set { nodes, bytes, used };
         self.bytes += bytes;
         if let Some(before) = self.sets.insert(key, set) {
-            // Another thread has looked up the same condition at the same time, so its set is
-            // replaced.
+            // Another thread has looked up the same condition at the same time.
             self.bytes -= before.bytes;
         }
         while self.bytes > most || self.sets.len() > MOST_SETS {
@@ -145,7 +129,6 @@ mod tests {
             capped: true,
             kept: Mutex::default(),
         };
-        // A set has every second of a hundred nodes. With its overhead, it takes about 250 bytes.
         let set = |at: u32| -> RoaringBitmap { (at..at + 100).step_by(2).collect() };
         let look = |at: u32, expected: bool| {
             let mut looked = false;
@@ -161,7 +144,6 @@ mod tests {
         (1..40).for_each(|at| look(at, true));
         look(39, false);
         look(0, true);
-        // Neither an error nor a set that is too large is cached.
         let failed = remembered.get(key(50), || Err(Error::Stopped));
         assert!(failed.is_err());
         look(50, true);
@@ -169,7 +151,6 @@ mod tests {
         remembered.get(key(60), large).unwrap();
         look(50, false);
         assert!(!remembered.kept.lock().sets.contains_key(&key(60)));
-        // The number of sets has a limit, even if the sets are small.
         let free = Remembered::default();
         (0..1000).for_each(|at| drop(free.get(key(at), || Ok(set(at)))));
         assert_eq!(free.kept.lock().sets.len(), MOST_SETS);

@@ -7,26 +7,22 @@ use stratann_tier::Volume;
 use super::bytes::{StreamFile, Window};
 use crate::Error;
 
-/// The approximate bytes of one read, if all rows are read.
 const AHEAD: u64 = 256 << 10;
-/// The number of entries in a block, and the number of ids in a block.
 const ENTRIES: u64 = (PAYLOAD / ENTRY) as u64;
 const IDS: u64 = (PAYLOAD / ID_ENTRY) as u64;
-/// A look-up interpolates its first guesses, up to this number. Of the later guesses, every second
-/// is the middle of the range.
+/// The number of guesses by interpolation. Later, every second guess is the middle of the range.
 const BY_ENDS: u32 = 4;
 
-/// A function that gets a row, and returns whether to continue.
+/// Gets a row, and returns whether to continue.
 pub(crate) type EachRow<'a> = dyn FnMut(&RowEntry, &[u8]) -> Result<bool, Error> + 'a;
 
-/// An open file of rows.
 #[derive(Debug)]
 pub(crate) struct RowsReader {
     bytes: StreamFile,
     rows: RowsFile,
-    /// The first and the last node. The next field has the smallest and the largest id. If there
-    /// are no rows, these values have no meaning.
+    /// The first and the last node. Without rows, these values have no meaning.
     nodes: (u32, u32),
+    /// The smallest and the largest id.
     ids: (u64, u64),
 }
 
@@ -39,10 +35,6 @@ pub(crate) struct RowWindows {
 }
 
 impl RowsReader {
-    /// Opens a file of rows that a manifest names.
-    ///
-    /// # Errors
-    /// The file is missing, damaged or of another index.
     pub(crate) fn open(volume: &dyn Volume, entry: &FileEntry) -> Result<Self, Error> {
         let (bytes, rows) = StreamFile::open(volume, entry, RowsFile::open)?;
         let mut reader = Self {
@@ -66,25 +58,18 @@ impl RowsReader {
         Ok(reader)
     }
 
-    /// The file's name in errors.
     pub(crate) fn file(&self) -> &str {
         &self.bytes.file
     }
 
-    /// The number of rows.
     pub(crate) fn rows(&self) -> u64 {
         self.rows.rows()
     }
 
-    /// Bytes of all rows.
     pub(crate) fn bytes(&self) -> u64 {
         self.rows.bytes()
     }
 
-    /// Returns the entry with the number `at`.
-    ///
-    /// # Errors
-    /// The entry cannot be read or is damaged.
     pub(crate) fn entry(&self, at: u64, windows: &mut RowWindows) -> Result<RowEntry, Error> {
         self.entry_ahead(at, windows, 0)
     }
@@ -104,10 +89,6 @@ impl RowsReader {
         Ok(self.rows.entry(bytes, at, self.file())?)
     }
 
-    /// The `n`-th smallest id, and the number of its entry.
-    ///
-    /// # Errors
-    /// Fails as [`entry`](RowsReader::entry) does.
     pub(crate) fn id(&self, n: u64, windows: &mut RowWindows) -> Result<(u64, u32), Error> {
         let from = self.rows.id_at(n);
         let part = from..from + ID_ENTRY as u64;
@@ -115,10 +96,6 @@ impl RowsReader {
         Ok(self.rows.id(bytes, n, self.file())?)
     }
 
-    /// The row of an entry.
-    ///
-    /// # Errors
-    /// Fails as [`entry`](RowsReader::entry) does.
     pub(crate) fn row<'w>(
         &self,
         entry: &RowEntry,
@@ -127,10 +104,6 @@ impl RowsReader {
         self.bytes.read_in(&mut windows.rows, entry.bytes(), 0)
     }
 
-    /// The entry of a node, if this file has one.
-    ///
-    /// # Errors
-    /// Fails as [`entry`](RowsReader::entry) does.
     pub(crate) fn find_node(
         &self,
         node: u32,
@@ -146,10 +119,6 @@ impl RowsReader {
         }
     }
 
-    /// The entry of an id, if this file has one.
-    ///
-    /// # Errors
-    /// Fails as [`entry`](RowsReader::entry) does.
     pub(crate) fn find_id(
         &self,
         id: u64,
@@ -170,9 +139,8 @@ impl RowsReader {
         }
     }
 
-    /// Returns the position of a key among all keys or, if it is missing, the position at which it
-    /// would be inserted. Keys ascend. The search reads one block at a time. It guesses the block
-    /// by interpolation between the keys at both ends of the range.
+    /// The position of a key, or the position at which the key would be inserted. A block is
+    /// guessed by interpolation between the keys at both ends.
     fn search(
         &self,
         key: u64,
@@ -187,7 +155,6 @@ impl RowsReader {
         if key > most {
             return Ok(Err(rows));
         }
-        // The range of positions that may have the key.
         let (mut low, mut high) = (0, rows);
         let (mut least, mut most) = (least, most);
         let mut guesses = 0;
@@ -197,7 +164,7 @@ impl RowsReader {
                 true => low + between(key, least, most, high - low),
                 false => low + (high - low) / 2,
             };
-            // The first and the last position in the block of the guess. One read returns both.
+            // One read returns the first and the last position in the block of the guess.
             let first = (middle / block * block).max(low);
             let last = (middle / block * block + block).min(high) - 1;
             let (first_key, last_key) = (key_at(first)?, key_at(last)?);
@@ -223,11 +190,7 @@ impl RowsReader {
         Ok(Err(low))
     }
 
-    /// Calls `each` with the rows from entry `first` on, in node order. Ends when `each` returns
-    /// false.
-    ///
-    /// # Errors
-    /// Fails as [`entry`](RowsReader::entry) does, or if `each` fails.
+    /// Calls `each` with the rows from entry `first` on, until `each` returns false.
     pub(crate) fn each(&self, first: u64, each: &mut EachRow<'_>) -> Result<(), Error> {
         let mut windows = RowWindows::default();
         let mut last = None;
@@ -254,8 +217,7 @@ impl RowsReader {
     }
 }
 
-/// The position that `key` would have among `count` keys, if the keys were evenly spaced from
-/// `least` to `most`.
+/// The position of `key` among `count` evenly spaced keys.
 fn between(key: u64, least: u64, most: u64, count: u64) -> u64 {
     let span = u128::from(most.saturating_sub(least)) + 1;
     let at = u128::from(key.saturating_sub(least)) * u128::from(count) / span;

@@ -17,7 +17,6 @@ use crate::{
     BuildOptions, Index, Layout, OpenOptions, RepairOptions, build_with_rows, repair, verify,
 };
 
-/// A generator of pseudo-random numbers. The field is its state.
 struct Numbers(u64);
 
 impl Numbers {
@@ -30,8 +29,7 @@ impl Numbers {
     }
 }
 
-/// Returns a row with values of all types. Some values are missing, some are in many rows, and some
-/// are in only one row.
+/// Some values are missing, some are in many rows, and some in one.
 fn any_row(numbers: &mut Numbers) -> Row {
     let mut row = Row::default();
     let mut put = |name: &str, value| _ = row.attributes.insert(name.to_owned(), value);
@@ -51,7 +49,7 @@ fn any_row(numbers: &mut Numbers) -> Row {
             Value::Float(numbers.next(1_000) as f64 / 7.0 - 60.0),
         );
         let long = numbers.next(9) > 7;
-        // These keys have a common prefix that is longer than the part of a key in the directory.
+        // A common prefix that is longer than the part of a key in the directory.
         let name = format!(
             "{}{}",
             if long { "x".repeat(50) } else { String::new() },
@@ -93,10 +91,8 @@ const FILTERS: [&str; 20] = [
     "numbers contains -3 and not numbers contains 4",
 ];
 
-/// The model: for each node, its id and its row.
 type Model = BTreeMap<u32, (u64, Row)>;
 
-/// Asserts that the columns have the same rows as the model, for nodes below `nodes`.
 fn is_the_model(columns: &Columns, model: &Model, nodes: u32) {
     let mut windows = Windows::default();
     for node in 0..nodes + 3 {
@@ -135,15 +131,14 @@ fn segments_are_what_the_model_is_however_little_memory_they_are_made_in() {
         let checkpoint = Checkpoint::begin(&volume, true).unwrap();
         let columns = Columns::default();
         let mut model = Model::new();
-        // The first round is the build, which leaves nodes from 1,000 on without rows. Checkpoints
-        // follow, and the rows of the last round are only in memory.
+        // The first round is the build. Checkpoints follow, and the rows of the last round are only
+        // in memory.
         let nodes = 1_500;
         let mut made = 0;
         for (turn, count) in [(0, 1_000), (1, 3), (2, 60), (3, 40), (4, 200), (5, 30)] {
             for _ in 0..count {
                 let node = match turn {
                     0 => made,
-                    // Some nodes are new, and some have a row already.
                     _ if numbers.next(2) > 0 && made < nodes => made,
                     _ => numbers.next(made.into()) as u32,
                 };
@@ -163,8 +158,8 @@ fn segments_are_what_the_model_is_however_little_memory_they_are_made_in() {
                 columns.committed(written.unwrap().unwrap());
                 is_the_model(&columns, &model, nodes);
                 let held = columns.held.read();
-                // Segments of similar size were merged, so each has more than twice the rows of the
-                // next one.
+                // Each segment has more than twice the rows of the next, since similar ones were
+                // merged.
                 let rows: Vec<u64> = held.segments.iter().map(|s| s.rows.rows()).collect();
                 assert!(
                     rows[1..].windows(2).all(|two| two[0] > 2 * two[1]),
@@ -257,7 +252,6 @@ fn what_most_have_is_found_by_what_they_have_not() {
     let dead = |_, _| false;
     let written = columns.write_new(&volume, &checkpoint, Vec::new(), &dead, u64::MAX);
     columns.committed(written.unwrap().unwrap());
-    // The values are below 2^24.
     let look = |text: &str| {
         let filter = Filter::parse(text).unwrap().check(&columns.schema());
         let (found, looked) = Looked::of(|| columns.matching(&filter.unwrap(), nodes).unwrap());
@@ -268,8 +262,7 @@ fn what_most_have_is_found_by_what_they_have_not() {
     let (few, of_few) = look("number >= 16000000");
     assert_eq!(most + few, u64::from(nodes));
     assert!(half > 14_000 && few < 1_600, "{half} {few}");
-    // One read returns many matches. If most nodes match, the look-up reads the nodes that do not
-    // match, and the set of all nodes with a value.
+    // One read returns many matches. If most nodes match, the look-up reads those that do not.
     assert!(of_half.bytes > 20_000 && of_half.reads <= 2, "{of_half:?}");
     assert!(of_most.bytes < of_half.bytes / 2, "{of_most:?} {of_half:?}");
     assert!(
@@ -356,7 +349,6 @@ fn a_row_that_came_to_nothing_leaves_what_its_id_had() {
 
 const ROWS: usize = 700;
 
-/// Builds an index with rows whose ids are not row numbers, and returns the rows.
 fn build(layout: Layout, path: &Path) -> Vec<Row> {
     let mut numbers = Numbers(9);
     let vectors = (0..ROWS * 8).map(|_| numbers.next(256) as u8).collect();
@@ -375,7 +367,6 @@ fn build(layout: Layout, path: &Path) -> Vec<Row> {
     rows
 }
 
-/// The attributes of an index's vectors, in order.
 fn read(path: &Path) -> Vec<Row> {
     let index = Index::open(path, &OpenOptions::default()).unwrap();
     let ids: Vec<u64> = (0..ROWS as u32).map(|row| id_of(row + 1)).collect();
@@ -426,7 +417,6 @@ fn an_index_has_the_rows_that_it_was_built_with_in_any_layout() {
     }
 }
 
-/// Damages a block of the first file of a kind, and returns the file's number of blocks.
 fn damage(path: &Path, kind: &str, block: u64) -> u64 {
     let mut entries = path.read_dir().unwrap().map(Result::unwrap);
     let is_it = |name: &str| name.starts_with(kind);
@@ -479,25 +469,21 @@ fn damage_is_found_in_every_block_and_costs_the_rows_that_are_there() {
         let found = read(&path);
         let lost = found.iter().zip(&rows).filter(|(found, row)| found != row);
         let lost: Vec<&Row> = lost.map(|(found, _)| found).collect();
-        // A lost row is empty. It never has wrong values.
         assert!(
             lost.iter().all(|row| row.is_empty()),
             "{kind}, block {block}"
         );
         lost.len()
     };
-    // If an index part or a header is damaged, it is rebuilt.
     let blocks = damage(&whole, "columns", u64::MAX);
     for block in [0, 1, blocks / 2, blocks - 1] {
         assert_eq!(repaired("columns", block), 0, "block {block}");
     }
     assert_eq!(repaired("rows", 0), 0);
-    // If the block of ids is damaged, it is rebuilt from the entries.
     let blocks = damage(&whole, "rows", u64::MAX);
     assert_eq!(repaired("rows", blocks - 1), 0);
     let lost = repaired("rows", 5);
     assert!((1..ROWS / 3).contains(&lost), "{lost} rows");
-    // If a block of entries is damaged, its rows are lost.
     let lost = repaired("rows", blocks - 4);
     assert!((1..=186).contains(&lost), "{lost} rows");
 }

@@ -1,5 +1,4 @@
-//! A view of the columns at one time. It has the segments, and the rows in memory, which are newer
-//! than the segments. For each node, the newest row counts.
+//! A view of the columns at one time: the segments, and the rows in memory, which are newer.
 
 use std::collections::HashMap;
 use std::ops::{Bound, RangeInclusive};
@@ -17,7 +16,7 @@ use super::{Found, PartReader, RowWindows, Segment, Windows, decoded};
 use crate::Error;
 use crate::filter::{Atom, Checked, NodeSet, Wanted};
 
-/// The columns at one time. Later changes do not affect a view.
+/// The columns at one time, which later changes do not affect.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     segments: Arc<Vec<Arc<Segment>>>,
@@ -25,7 +24,7 @@ pub(crate) struct View {
     remembered: Arc<Remembered>,
 }
 
-/// A function that gets a node, its id and its row.
+/// Gets a node, its id and its row.
 type EachNewest<'a> = dyn FnMut(u32, u64, &[u8]) -> Result<(), Error> + 'a;
 
 impl View {
@@ -41,10 +40,6 @@ impl View {
         }
     }
 
-    /// The newest row of a node.
-    ///
-    /// # Errors
-    /// The row cannot be read, or is damaged.
     pub(crate) fn row_of(&self, node: u32, windows: &mut Windows) -> Result<Option<Found>, Error> {
         if let Some(found) = self.new.of_node(node) {
             return Ok(Some(found));
@@ -58,10 +53,6 @@ impl View {
         })
     }
 
-    /// The id of a node that has a row.
-    ///
-    /// # Errors
-    /// Fails as [`row_of`](View::row_of) does.
     pub(crate) fn id_of(&self, node: u32, windows: &mut Windows) -> Result<Option<u64>, Error> {
         match self.new.of_node(node) {
             Some(found) => Ok(Some(found.id)),
@@ -69,7 +60,6 @@ impl View {
         }
     }
 
-    /// Returns the result of `read` for the newest entry of a node in segments.
     fn in_segments<T>(
         &self,
         node: u32,
@@ -92,10 +82,6 @@ impl View {
         Ok(None)
     }
 
-    /// Returns the newest node of an id, or `None` if no node of the id has a row.
-    ///
-    /// # Errors
-    /// Fails as [`row_of`](View::row_of) does.
     pub(crate) fn node_of(&self, id: u64, windows: &mut Windows) -> Result<Option<u32>, Error> {
         if let Some(node) = self.new.node_of(id) {
             return Ok(Some(node));
@@ -110,10 +96,7 @@ impl View {
     }
 
     /// Calls `each` with the nodes that have rows in segments and one of the ascending `ids`. It
-    /// also calls `each` with the nodes of all new rows, even if their ids are not in `ids`.
-    ///
-    /// # Errors
-    /// A file of rows cannot be read, or is damaged.
+    /// also calls `each` with the nodes of all new rows.
     pub(crate) fn nodes_of(
         &self,
         ids: &[u64],
@@ -131,11 +114,8 @@ impl View {
         Ok(())
     }
 
-    /// Returns exactly the nodes below `nodes` whose newest row matches a filter. A node without a
-    /// row has no values.
-    ///
-    /// # Errors
-    /// An index part cannot be read or is damaged, or a row in memory does not decode.
+    /// The nodes below `nodes` whose newest row matches a filter. A node without a row has no
+    /// values.
     pub(crate) fn matching(&self, filter: &Checked, nodes: u32) -> Result<NodeSet, Error> {
         let mut found = filter.nodes(&self.stored(nodes), |atom| self.atom(atom))?;
         for (node, _, row) in self.new.iter().filter(|new| new.0 < nodes) {
@@ -146,7 +126,6 @@ impl View {
         Ok(found)
     }
 
-    /// The nodes below `nodes` without a row in memory.
     fn stored(&self, nodes: u32) -> NodeSet {
         let mut stored = NodeSet::below(nodes);
         for node in self.new.nodes() {
@@ -155,8 +134,7 @@ impl View {
         stored
     }
 
-    /// Returns the nodes whose newest row in segments matches an atom, which is one condition of a
-    /// filter. Nodes with new rows are left out.
+    /// An atom is one condition of a filter. Nodes with new rows are left out.
     fn atom(&self, atom: &Atom) -> Result<NodeSet, Error> {
         let asked = Asked::of(atom);
         let mut masked: RoaringBitmap = self.new.nodes().collect();
@@ -173,22 +151,16 @@ impl View {
     }
 }
 
-/// The look-up in an index part by which an atom is evaluated.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Asked {
-    /// The value of the column has one of these keys. The column has strings, booleans or lists.
+    /// The column has strings, booleans or lists.
     Keys(Vec<Vec<u8>>),
-    /// The value of the column is a number or a time whose key is in one of these ranges.
+    /// The column has numbers or times.
     Ranges(Vec<RangeInclusive<u64>>),
-    /// The column has any value.
     Any,
 }
 
 impl Asked {
-    /// Returns the nodes of an index part whose values of a column match.
-    ///
-    /// # Errors
-    /// The part cannot be read, or is damaged.
     fn look(&self, part: &PartReader, column: &PartColumn) -> Result<RoaringBitmap, Error> {
         let mut found = RoaringBitmap::new();
         match self {
@@ -203,7 +175,6 @@ impl Asked {
         Ok(found)
     }
 
-    /// The approximate bytes of the keys and ranges.
     pub(super) fn memory_bytes(&self) -> u64 {
         let bytes = match self {
             Self::Keys(keys) => keys
@@ -224,7 +195,7 @@ impl Asked {
         };
         let number = |value: &Value| {
             let mut eight = [0; 8];
-            // The conversion succeeds, since every key of a number has this length.
+            // Every key of a number has this length.
             each_key(value, &mut |key| {
                 if let Ok(key) = key.try_into() {
                     eight = key;
@@ -261,8 +232,8 @@ impl Asked {
     }
 }
 
-/// Calls `each` with the newest row of each node, in node order. The rows are in `segments` (oldest
-/// first) and in the new rows. If an id has several nodes, only its last node counts.
+/// Calls `each` with the newest row of each node, in node order. If an id has several nodes, only
+/// its last node counts.
 pub(super) fn each_newest(
     segments: &[Arc<Segment>],
     new: Vec<Found>,
@@ -273,8 +244,8 @@ pub(super) fn each_newest(
             .iter()
             .try_for_each(|found| each(found.node, found.id, &found.row));
     }
-    // For each row its node, the number of its segment, and its position in the segment. The new
-    // rows count as one more segment after all others.
+    // Node, number of the segment, and position in the segment. The new rows count as the last
+    // segment.
     let mut newest: HashMap<u64, u32> = HashMap::new();
     let mut nodes: Vec<(u32, usize, u64)> = Vec::new();
     let mut add = |node: u32, id: u64, source: usize, at: u64| {

@@ -1,13 +1,11 @@
-//! Writes a segment: first its rows, in node order, and then the index part, which is made from the
-//! rows.
+//! Writes a segment: first its rows, in node order, and then the index part made from them.
 //!
 //! ```text
 //!   push ──> rows, as they come     finish ──> entries by node, ids by id     ┐ sorted in a
 //!       └──> entries, ids                 └──> columns by name, key and node  ┴ budget (`sorter`)
 //! ```
 //!
-//! The memory does not grow with the number of rows, with one exception. The sets of nodes of the
-//! current column take between one bit and two bytes a row.
+//! Only the sets of nodes of the current column grow with the rows: by one bit to two bytes a row.
 
 use std::collections::BTreeMap;
 
@@ -29,13 +27,11 @@ use crate::filter::Schema;
 use crate::sorter::Sorter;
 use crate::stores::writing::files::Sequential;
 
-/// The temporary files of the sorters. A segment needs all of them at the same time. Real segments
-/// have lower numbers than these files.
+/// The temporary files of the sorters. Real segments have lower numbers.
 const ENTRIES: (FileKind, u32) = (FileKind::Columns, u32::MAX);
 const IDS: (FileKind, u32) = (FileKind::Columns, u32::MAX - 1);
 const COLUMNS: (FileKind, u32) = (FileKind::Columns, u32::MAX - 2);
 
-/// A byte string that is written front to back.
 pub(super) struct Stream {
     file: Sequential,
     stream: GrowingStream,
@@ -58,7 +54,6 @@ impl Stream {
         Ok(stream.push(bytes, &mut |blocks| file.write(blocks))?)
     }
 
-    /// Appends a part of the payload, and returns its position.
     pub(super) fn part(&mut self, bytes: &[u8]) -> Result<Span, Error> {
         let length = u32::try_from(bytes.len()).map_err(|_| {
             Error::call(
@@ -93,25 +88,23 @@ impl Stream {
     }
 }
 
-/// A segment whose rows are being written.
 pub(crate) struct SegmentWriter<'a> {
     volume: &'a dyn Volume,
     checkpoint: &'a Checkpoint<'a>,
     number: u32,
     memory: u64,
     stream: Stream,
-    /// `entries` has the entry of each row, sorted by node. The next sorter has the number of each
-    /// row's entry, sorted by id.
+    /// The entry of each row, sorted by node.
     entries: Sorter<'a>,
+    /// The number of the entry of each row, sorted by id.
     ids: Sorter<'a>,
     rows: u32,
     columns: BTreeMap<String, ColumnType>,
 }
 
 impl<'a> SegmentWriter<'a> {
-    /// Begins segment `number` of the index in `volume`, as files of a checkpoint. Sorting takes
-    /// about `memory` bytes. The segment has all columns of `schema`, even those in which no row
-    /// has a value.
+    /// Sorting takes about `memory` bytes. The segment has all columns of `schema`, even those
+    /// without a value.
     pub(crate) fn create(
         volume: &'a dyn Volume,
         checkpoint: &'a Checkpoint<'a>,
@@ -133,12 +126,7 @@ impl<'a> SegmentWriter<'a> {
         })
     }
 
-    /// Adds the row of a node. Nodes must ascend, and the caller must pass only the newest row of
-    /// each id. For an empty row, `row` has no bytes.
-    ///
-    /// # Errors
-    /// The row cannot be written or does not decode, or there are more rows than an index may have
-    /// nodes.
+    /// Nodes must ascend. Only the newest row of each id may be added. An empty row has no bytes.
     pub(crate) fn push(&mut self, node: u32, id: u64, row: &[u8]) -> Result<(), Error> {
         for (name, value) in decoded(row)?.attributes {
             let kind = value.column_type();
@@ -165,11 +153,7 @@ impl<'a> SegmentWriter<'a> {
         self.stream.push(row)
     }
 
-    /// Writes the tables after the rows, and the index part. Then opens both files, since opening
-    /// must not fail after the checkpoint is committed.
-    ///
-    /// # Errors
-    /// The files cannot be written or opened again, or the segment has more columns than allowed.
+    /// Both files are opened here, since opening must not fail after the checkpoint is committed.
     pub(crate) fn finish(self) -> Result<(Segment, [FileEntry; 2]), Error> {
         let Self {
             volume,
@@ -221,7 +205,6 @@ impl<'a> SegmentWriter<'a> {
     }
 }
 
-/// Builds an index part from the rows of a segment.
 fn write_part(
     checkpoint: &Checkpoint<'_>,
     number: u32,

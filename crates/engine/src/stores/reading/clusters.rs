@@ -1,5 +1,4 @@
-//! Reads the headers and tables of the files of a cluster index, and compares them with the
-//! manifest.
+//! Reads headers and tables of a cluster index, and compares them with the manifest.
 
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{
@@ -12,7 +11,6 @@ use super::pages::page_header;
 use crate::Error;
 use crate::stored::{damaged, entry, file_of, name_of, of_another_index, read_stream_whole};
 
-/// The facts about clusters in the manifest.
 pub(crate) fn cluster_facts<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -21,8 +19,8 @@ pub(crate) fn cluster_facts<'m>(
     facts.ok_or_else(|| damaged(volume, MANIFEST, "it does not describe a cluster index"))
 }
 
-/// The manifest's entry of a file of clusters, and the shape of the file. Refuses a file if its
-/// header is damaged or belongs to another index, or if its shape differs from the manifest.
+/// Refuses a file if its header is damaged or belongs to another index, or if its shape differs
+/// from the manifest.
 pub(crate) fn cluster_file<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -50,8 +48,6 @@ pub(crate) fn cluster_file<'m>(
     Ok((entry, shape))
 }
 
-/// The table of the posting lists in a file of this kind. Refuses a table that does not fit the
-/// file.
 pub(crate) fn clusters(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -108,8 +104,7 @@ pub(crate) fn clusters(
     }
 }
 
-/// The file of vectors that are stored by themselves. Refuses a file with another length than these
-/// vectors need.
+/// The file must have the length that its vectors need.
 pub(crate) fn members<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -122,8 +117,7 @@ pub(crate) fn members<'m>(
     }
 }
 
-/// The heads of all clusters, and the graph over them. `amended` has the clusters that were written
-/// after the build, if there are any.
+/// `amended` has the clusters written after the build.
 pub(crate) fn heads(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -148,7 +142,6 @@ pub(crate) fn heads(
     Ok(heads)
 }
 
-/// The changes of clusters after the build. `None` if there are none.
 pub(crate) fn amended(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -163,7 +156,6 @@ pub(crate) fn amended(
     Ok(Some(AmendedFile::decode(&payload, counts, &file)?))
 }
 
-/// The manifest's entry of a file that was written after the build, and the shape of the file.
 /// Refuses a file with vectors of another type or dimension.
 fn later_file<'m>(
     volume: &dyn Volume,
@@ -180,7 +172,6 @@ fn later_file<'m>(
     }
 }
 
-/// A segment of posting lists of this kind. Refuses a file whose length differs from its table.
 pub(crate) fn extent_segment<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -194,8 +185,7 @@ pub(crate) fn extent_segment<'m>(
     }
 }
 
-/// The file `n` of the vectors that were inserted after the build and are stored by themselves.
-/// Refuses a file with another length than these vectors need.
+/// Single vectors that were inserted after the build.
 pub(crate) fn member_segment<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,

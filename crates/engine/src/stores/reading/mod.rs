@@ -1,9 +1,4 @@
-//! Reads the headers and the tables of the files of stores. Files that contradict the manifest are
-//! refused.
-//!
-//! - [`clusters`]: reads files of a cluster index, by their headers and tables
-//! - [`pages`]: reads files of pages, by their headers
-//! - [`tables`]: reads byte strings that are decoded as a whole
+//! Reads the headers and the tables of stores. Files that contradict the manifest are refused.
 
 mod clusters;
 mod pages;

@@ -12,9 +12,8 @@ use crate::Error;
 use crate::stored::{check_file, entry, layout, name_of, of_another_index};
 use crate::stores::records::PageFormat;
 
-/// Reads the header of a file of pages. Refuses a file that is damaged or belongs to another index.
-/// Refuses a file whose length differs from header and manifest. A longer file is accepted if pages
-/// may be appended to it.
+/// Refuses a file that is damaged, belongs to another index, or has another length. If pages may be
+/// appended to the file, it may be longer.
 pub(super) fn page_header(
     volume: &dyn Volume,
     entry: &FileEntry,
@@ -32,7 +31,6 @@ pub(super) fn page_header(
     Ok(header)
 }
 
-/// A file of pages, as its build wrote it.
 pub(crate) struct PagesFile<'m> {
     pub(crate) entry: &'m FileEntry,
     pub(crate) format: Box<dyn PageFormat>,
@@ -42,9 +40,8 @@ pub(crate) struct PagesFile<'m> {
     pub(crate) records: u64,
 }
 
-/// The file of lists, or of one segment of vectors. `n` is as in [`entry`]. Refuses a file if its
-/// header is damaged or belongs to another index, or if its shape or its nodes differ from the
-/// manifest.
+/// Refuses a file if its header is damaged or belongs to another index, or if its shape or its
+/// nodes differ from the manifest.
 pub(crate) fn pages<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -76,8 +73,7 @@ pub(crate) fn pages<'m>(
     })
 }
 
-/// The number of pages of a file. `n` is as in [`entry`]. `None` if the manifest does not have the
-/// number, and the header cannot be read.
+/// `None` if neither the manifest nor the header has the number.
 pub(crate) fn pages_of(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -93,8 +89,8 @@ pub(crate) fn pages_of(
     computed.or_else(|| Some(slotted(volume, manifest, kind, n).ok()?.1.pages))
 }
 
-/// The entry of a file of lists whose format follows from the manifest. Refuses a file if its
-/// header is damaged, or belongs to another index or another format.
+/// The format follows from the manifest. Refuses a damaged header, and one of another index or
+/// format.
 fn fixed<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -109,7 +105,6 @@ fn fixed<'m>(
     }
 }
 
-/// The shape of coupled pages.
 pub(crate) fn coupled_shape(manifest: &Manifest) -> Result<CoupledShape, Error> {
     let (dim, degree) = (
         manifest.dimension as usize,
@@ -118,7 +113,6 @@ pub(crate) fn coupled_shape(manifest: &Manifest) -> Result<CoupledShape, Error> 
     Ok(CoupledShape::new(manifest.element, dim, degree)?)
 }
 
-/// The shape of inline pages.
 pub(crate) fn inline_shape(manifest: &Manifest) -> Result<InlineShape, Error> {
     let (dim, degree) = (
         manifest.dimension as usize,
@@ -128,7 +122,6 @@ pub(crate) fn inline_shape(manifest: &Manifest) -> Result<InlineShape, Error> {
     Ok(InlineShape::new(manifest.element, dim, degree, code_bytes)?)
 }
 
-/// The shape of the rows in the layout `csr`.
 pub(crate) fn csr_shape(manifest: &Manifest) -> Result<CsrShape, Error> {
     let (dim, degree) = (
         manifest.dimension as usize,
@@ -142,7 +135,6 @@ pub(crate) fn csr_shape(manifest: &Manifest) -> Result<CsrShape, Error> {
     )?)
 }
 
-/// The shape of the file of rows. Refuses the same files as [`pages`].
 pub(crate) fn csr<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -151,7 +143,6 @@ pub(crate) fn csr<'m>(
     Ok((shape, fixed(volume, manifest, FileKind::Csr, &shape)?))
 }
 
-/// The shape of the file of coupled pages. Refuses the same files as [`pages`].
 pub(crate) fn coupled<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -160,7 +151,6 @@ pub(crate) fn coupled<'m>(
     Ok((shape, fixed(volume, manifest, FileKind::Graph, &shape)?))
 }
 
-/// The shape of the file of inline pages. Refuses the same files as [`pages`].
 pub(crate) fn inline<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -169,10 +159,8 @@ pub(crate) fn inline<'m>(
     Ok((shape, fixed(volume, manifest, FileKind::Inline, &shape)?))
 }
 
-/// The shape of a file of slotted pages, and its nodes by their numbers in the file. `n` is as in
-/// [`entry`]. Refuses a file if its header is damaged or belongs to another index, or if its nodes
-/// differ from the manifest. In a segment that a merge kept, the file numbers records and not
-/// nodes: some records are garbage, and the index has renumbered its nodes.
+/// Refuses the same files as [`pages`]. In a segment that a merge kept, the file numbers records
+/// and not nodes: some are garbage, and the index has renumbered its nodes.
 pub(crate) fn slotted<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -198,7 +186,6 @@ pub(crate) fn slotted<'m>(
     Ok((shape, facts, entry))
 }
 
-/// The shape and the span of segment `n`, from the manifest and the header.
 pub(crate) fn span(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -206,7 +193,7 @@ pub(crate) fn span(
 ) -> Result<(SlottedShape, SegmentSpan), Error> {
     let (shape, facts, _) = slotted(volume, manifest, FileKind::Vectors, Some(n))?;
     let segment = manifest.segments.get(n as usize);
-    // The function `slotted` refuses the file of a segment that does not exist.
+    // `slotted` refuses the file of a segment that does not exist.
     let (first, nodes) = segment.map_or((0, 0), |s| (s.first, u64::from(s.vectors)));
     let span = SegmentSpan {
         first,

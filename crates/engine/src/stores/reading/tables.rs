@@ -14,11 +14,10 @@ use crate::Error;
 use crate::stored::{damaged, entry, file_of, layout, read_stream_whole};
 use crate::stores::VectorsAt;
 
-/// The number of allocated pages that a placement may have, in addition to the pages of its file
-/// and one page for each node.
+/// A placement has at most the pages of its file, one page for each node, and this number of
+/// others.
 const UNWRITTEN: u64 = 1 << 12;
 
-/// The directory of the file that has the lists, in the layout packed or decoupled.
 pub(crate) fn directory(volume: &dyn Volume, manifest: &Manifest) -> Result<DirectoryFile, Error> {
     let kind = layout(volume, manifest)?.composition().lists;
     let pages = pages(volume, manifest, kind, None)?;
@@ -32,7 +31,6 @@ pub(crate) fn directory(volume: &dyn Volume, manifest: &Manifest) -> Result<Dire
     )?)
 }
 
-/// The chunks of segment `n` of the decoupled layout.
 pub(crate) fn chunks(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -49,8 +47,7 @@ pub(crate) fn chunks(
     )?)
 }
 
-/// The pages of nodes that were inserted or rewritten after the build. `None` if no vector was
-/// inserted directly.
+/// `None` without direct inserts.
 pub(crate) fn placement(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -62,7 +59,7 @@ pub(crate) fn placement(
     placement_of(volume, manifest, facts, payload).map(Some)
 }
 
-/// The changes that wait for the pages of their lists, if records move in the layout of the index.
+/// For layouts whose records move.
 pub(crate) fn pending(volume: &dyn Volume, manifest: &Manifest) -> Result<PendingFile, Error> {
     let Some(facts) = &manifest.placement else {
         return Ok(PendingFile::default());
@@ -71,8 +68,7 @@ pub(crate) fn pending(volume: &dyn Volume, manifest: &Manifest) -> Result<Pendin
     pending_of(volume, manifest, facts, &payload)
 }
 
-/// The pages that are about to be written in place, if pages stay in place in the layout of the
-/// index.
+/// For layouts whose pages stay in place.
 pub(crate) fn journal(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -83,8 +79,7 @@ pub(crate) fn journal(
     Ok(JournalFile::decode(payload, page_bytes, &file)?)
 }
 
-/// Decodes the table from nodes to pages. Refuses a table whose nodes or pages differ from the
-/// manifest.
+/// The table must fit the manifest.
 pub(crate) fn placement_of(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -100,7 +95,7 @@ pub(crate) fn placement_of(
         false => manifest.code_bytes,
     };
     let placement = PlacementFile::decode(payload, code_bytes as usize, &file)?;
-    // Only few pages are allocated and not written yet. Each of them is for a node.
+    // Only few pages are allocated and not written yet.
     let there = volume.len(&entry(volume, manifest, composition.lists, None)?.name);
     let pages = there.map_or(3 * facts.nodes, |bytes| bytes / BLOCK as u64);
     let most = pages + facts.nodes + UNWRITTEN;
@@ -136,7 +131,6 @@ pub(crate) fn placement_of(
     Ok(placement)
 }
 
-/// Decodes the changes that wait for the pages of their lists.
 pub(crate) fn pending_of(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -149,16 +143,14 @@ pub(crate) fn pending_of(
         VectorsAt::Records | VectorsAt::Parts => {
             manifest.dimension as usize * manifest.element.size()
         }
-        // New vectors are written to segments, so they are never pending.
+        // New vectors are written to segments, and are never pending.
         VectorsAt::Segments => 0,
     };
-    // The function `manifest` refuses larger numbers.
     let nodes = u32::try_from(facts.nodes).unwrap_or(u32::MAX);
     Ok(PendingFile::decode(payload, nodes, vector_bytes, &file)?)
 }
 
-/// The number of reads of each page by the sample queries of the build. `None` if the build made no
-/// sample queries. `lists` and `vectors` are the numbers of pages of lists and of vectors.
+/// `None` if the build made no sample queries. `lists` and `vectors` are the numbers of pages.
 pub(crate) fn heat(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -172,7 +164,6 @@ pub(crate) fn heat(
     Ok(Some(HeatFile::decode(&payload, lists, vectors, &file)?))
 }
 
-/// The measured recall for each list size. `None` if recall was not measured.
 pub(crate) fn recall(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -185,7 +176,6 @@ pub(crate) fn recall(
     Ok(Some(RecallFile::decode(&payload, &file)?))
 }
 
-/// The entry points of an inline index.
 pub(crate) fn entry_points(volume: &dyn Volume, manifest: &Manifest) -> Result<EntryPoints, Error> {
     let payload = read_stream_whole(volume, manifest, FileKind::Entries, None)?;
     let file = file_of(volume, manifest, FileKind::Entries, None)?;

@@ -1,36 +1,32 @@
 //! The number of lists that link to each node inserted after the build.
 //!
-//! A build ensures that every node can be reached. If a list is full, an insert makes it drop a
-//! neighbour, usually the farthest. An outlier is the farthest neighbour in every list that links
-//! to it, so all these lists might drop it. To prevent this, the last list that links to a node
-//! keeps the link.
+//! At an insert, a full list drops a neighbour, usually the farthest. If an outlier is the farthest
+//! neighbour in every list, all lists might drop it. So the last list that links to a node keeps
+//! the link.
 //!
-//! For example, 9,000 rows of photo-sift were inserted into an index of 2,000 rows with lists of 16
-//! neighbours, by OdinANN's rules alone (§3.3). After these inserts, no list linked to three or
-//! four of the inserted rows.
+//! 9,000 rows of photo-sift were inserted into an index of 2,000 rows with lists of 16 neighbours.
+//! By OdinANN's rules alone (§3.3), no list linked to three or four of the rows.
 
 use std::sync::atomic::Ordering;
 
 use super::placement::Words;
 
-/// The number of lists that link to each node, in one byte: 0 means unknown, and 255 means 255 or
-/// more.
+/// One byte for each node: 0 means unknown, and 255 means 255 or more.
 #[derive(Default)]
 pub(crate) struct ListCounts(Words);
 
-/// Returns the position of the word with a node's byte, and the shift of the byte in this word.
+/// The position of the word with a node's byte, and the shift of the byte.
 fn place(node: u32) -> (u32, u32) {
     (node / 4, node % 4 * 8)
 }
 
 impl ListCounts {
-    /// The number of lists that link to a node, or 0 if this number is unknown.
+    /// 0 if the number is unknown.
     pub(crate) fn get(&self, node: u32) -> u8 {
         let (word, shift) = place(node);
         (self.0.get(word) >> shift) as u8
     }
 
-    /// Sets the number of lists that link to a node.
     pub(crate) fn set(&self, node: u32, count: u8) {
         let (word, shift) = place(node);
         let with = |word: u32| Some(word & !(0xff << shift) | u32::from(count) << shift);
@@ -40,7 +36,6 @@ impl ListCounts {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, with);
     }
 
-    /// Counts one more list that links to a node.
     pub(crate) fn join(&self, node: u32) {
         let (word, shift) = place(node);
         let more = |word: u32| ((word >> shift) as u8 != u8::MAX).then(|| word + (1 << shift));
@@ -50,8 +45,8 @@ impl ListCounts {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
     }
 
-    /// Counts a list that is about to drop its link to a node. Returns false if this list is the
-    /// last one that links to the node, so that it must keep the link.
+    /// A list is about to drop its link to a node. False if it is the last list, which must keep
+    /// the link.
     pub(crate) fn leave(&self, node: u32) -> bool {
         match self.get(node) {
             0 | u8::MAX => return true,
@@ -67,7 +62,6 @@ impl ListCounts {
         left.is_ok()
     }
 
-    /// Bytes in memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.0.memory_bytes()
     }

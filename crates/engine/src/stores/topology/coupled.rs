@@ -1,5 +1,4 @@
-//! Coupled pages: records of one size. The page of a node is computed from its number, and records
-//! need no decoding.
+//! Coupled pages: records of one size, which need no decoding.
 
 use stratann_layout::{
     CoupledShape, FileHeader, FileKind, Geometry, LayoutError, Manifest, PageBuilder,
@@ -23,7 +22,6 @@ use crate::stores::{
 };
 use crate::{Error, stored};
 
-/// The coupled layout.
 pub(super) static COMPOSITION: Composition = Composition {
     about: "Uncompressed vector and list side by side, in records of one size (DiskANN)",
     lists: FileKind::Graph,
@@ -51,7 +49,6 @@ fn open(volume: &dyn Volume, manifest: &Manifest, placement: &Placed) -> Result<
     }))
 }
 
-/// The pages of a coupled index.
 pub(crate) struct CoupledPages {
     pub(crate) shape: CoupledShape,
     pub(crate) nodes: u64,
@@ -59,7 +56,6 @@ pub(crate) struct CoupledPages {
     pub(crate) placement: Placed,
 }
 
-/// A page of a coupled index.
 #[derive(Clone, Copy)]
 pub(crate) struct CoupledView<'p> {
     view: LayoutView<'p>,
@@ -170,11 +166,9 @@ impl Composable for CoupledPages {
     }
 }
 
-/// Builds coupled pages of relocated records.
 pub(crate) struct CoupledComposer {
     builder: PageBuilder,
     list: Vec<u32>,
-    /// The nodes on the page.
     nodes: Vec<u32>,
 }
 
@@ -185,8 +179,7 @@ impl Composer for CoupledComposer {
     }
 
     fn push(&mut self, node: u32, id: u64, list: &[u8], vector: &[u8]) -> bool {
-        // If a node comes twice, the page that its records are from is damaged. So the second
-        // record is refused.
+        // If a node comes twice, a page of its records is damaged.
         if self.nodes.contains(&node) {
             return false;
         }
@@ -203,7 +196,6 @@ impl Composer for CoupledComposer {
     }
 }
 
-/// Reads a list that has a word for each neighbour.
 #[inline]
 pub(crate) fn words(list: &[u8], out: &mut Vec<u32>) {
     out.clear();
@@ -267,7 +259,6 @@ fn writer(choices: &Choices<'_>) -> Result<Planned, Error> {
     Ok((Box::new(shape), shape.nodes_per_page()))
 }
 
-/// Writes pages of nodes, with as many nodes on each page as fit.
 impl NodeWriter for CoupledShape {
     fn write(
         &self,
@@ -280,8 +271,6 @@ impl NodeWriter for CoupledShape {
         let (mut builder, mut page) = (PageBuilder::new(*self), 0);
         Sweep::with_codes(build, graph, codebook, |sweep| {
             write_raw(build, self, &header, sweep, |nodes, place, last, pages| {
-                // The neighbours of a list keep their order in the graph, since no code needs
-                // another order.
                 builder.push(nodes.id(place), nodes.vector(place), nodes.list(place));
                 if builder.is_full() || last {
                     pages.extend_from_slice(builder.finish(page));

@@ -1,8 +1,5 @@
-//! Rows of a CSR graph. A row has the list and the vector of a node. There is no padding between
-//! rows, and a read covers exactly the bytes of a row (second-tier memory, §5).
-//!
-//! All code treats a row as a page with one node. The number of the page is the number of the node.
-//! A search reads each row alone.
+//! Rows of a CSR graph, each with the list and the vector of a node. A read covers exactly the
+//! bytes of a row (second-tier memory, §5). A row counts as a page with one node.
 
 use std::borrow::Cow;
 
@@ -23,7 +20,6 @@ use crate::stores::writing::{Choices, NodeWriter, PagePlan, Planned, Writing};
 use crate::stores::{Composition, NodePages, NothingChanges, PageView, Placed, Record};
 use crate::{Error, stored};
 
-/// The layout of rows.
 pub(super) static COMPOSITION: Composition = Composition {
     about: "Vector and list side by side without padding, for memory that can be read by bytes (CSR)",
     lists: FileKind::Csr,
@@ -47,20 +43,17 @@ fn open(volume: &dyn Volume, manifest: &Manifest, _: &Placed) -> Result<Pages, E
     Ok(Pages::rows(shape, stored::name_of(volume, &entry.name)))
 }
 
-/// The rows of a CSR index.
 pub(crate) struct CsrPages {
     shape: CsrShape,
     file: String,
 }
 
 impl CsrPages {
-    /// Rows of this shape. `file` is their name in errors.
     pub(super) fn new(shape: CsrShape, file: String) -> Self {
         Self { shape, file }
     }
 }
 
-/// A row of a CSR index.
 #[derive(Clone, Copy)]
 pub(crate) struct CsrView<'p> {
     row: CsrRow<'p>,
@@ -115,7 +108,7 @@ impl NodePages for CsrPages {
     #[inline]
     fn view<'p>(&'p self, bytes: &'p [u8], page: u64, check: bool) -> Result<CsrView<'p>, Error> {
         let row = CsrRow::open(&self.shape, bytes, page, check, &self.file)?;
-        // The cast is exact, since each row belongs to a node.
+        // Each row belongs to a node.
         let node = page as u32;
         Ok(CsrView { row, node })
     }
@@ -207,7 +200,6 @@ fn writer(choices: &Choices<'_>) -> Result<Planned, Error> {
     Ok((Box::new(shape), in_a_block.max(1)))
 }
 
-/// Writes the rows in node order.
 impl NodeWriter for CsrShape {
     fn write(
         &self,

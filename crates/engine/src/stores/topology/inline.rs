@@ -1,9 +1,8 @@
 //! Inline pages: like coupled pages, but with the codes of the neighbours beside each list (AiSAQ
 //! §3.1).
 //!
-//! An inline index has no data in memory that grows with the index, so neither codes nor a table of
-//! pages. The page of a node follows from the node's number even after inserts, and pages are
-//! rewritten in place.
+//! Neither codes nor a table of pages are in memory. The page of a node follows from its number
+//! even after inserts, and pages are rewritten in place.
 
 use stratann_layout::{
     EntryPoints, FileHeader, FileKind, Geometry, InlineBuilder, InlineShape,
@@ -31,7 +30,6 @@ use crate::stores::{
 };
 use crate::{Error, stored};
 
-/// The inline layout.
 pub(super) static COMPOSITION: Composition = Composition {
     about: "As coupled, with the codes of neighbours in each node, so that no codes stay in memory (AiSAQ)",
     lists: FileKind::Inline,
@@ -57,13 +55,11 @@ fn open(volume: &dyn Volume, manifest: &Manifest, _: &Placed) -> Result<Pages, E
     }))
 }
 
-/// The pages of an inline index.
 pub(crate) struct InlinePages {
     pub(crate) shape: InlineShape,
     pub(crate) file: String,
 }
 
-/// A page of an inline index.
 #[derive(Clone, Copy)]
 pub(crate) struct InlineView<'p> {
     view: LayoutView<'p>,
@@ -124,8 +120,7 @@ impl NodePages for InlinePages {
         page: u64,
         check: bool,
     ) -> Result<InlineView<'p>, Error> {
-        // While this process or another process inserts vectors, the last page of the index may
-        // have any number of nodes.
+        // While a process inserts vectors, the last page of the index may have any number of nodes.
         let view = LayoutView::open(&self.shape, bytes, page, None, check, &self.file)?;
         let first = self.shape.first_node(page) as u32;
         Ok(InlineView { view, first })
@@ -249,8 +244,8 @@ fn writer(choices: &Choices<'_>) -> Result<Planned, Error> {
     Ok((Box::new(shape), shape.nodes_per_page()))
 }
 
-/// Writes pages of nodes. A page is a block with as many nodes as fit. If a node is larger than a
-/// block, a page is several blocks with one node. Also writes the entry points with their codes.
+/// Also writes the entry points with their codes. A page is a block with as many nodes as fit, or
+/// several blocks with one node.
 impl NodeWriter for InlineShape {
     fn write(
         &self,
@@ -262,7 +257,6 @@ impl NodeWriter for InlineShape {
         // A node may have any other node as a neighbour, so all codes are computed first.
         let rows = graph.rows.in_order(&graph.order, build.source);
         let codes = NodeCodes::encode(build, &rows, codebook)?;
-        // The first entry point is the medoid.
         let entries = build.entry_points(graph.entry);
         let mut sweep = Sweep::new(build, graph, None, "writing")?;
         let header = self.header(build.source.rows() as u64);

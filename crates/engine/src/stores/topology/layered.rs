@@ -1,9 +1,8 @@
 //! Layered pages: a node's compressed list beside the leading part of its vector.
 //!
-//! The leading part is exact enough for ranking. A page has space for several times as many nodes
-//! as a page with whole vectors. The trailing part is in a segment. Both parts together give the
-//! exact vector. At its end, a search reads the trailing parts of only the few nodes whose rank is
-//! still in doubt.
+//! The leading part is exact enough for ranking. It takes so little space that a page has several
+//! times as many nodes. At its end, a search reads the trailing parts of the few nodes whose rank
+//! is in doubt.
 //!
 //! ```text
 //!   layered-…        slotted pages: | list, leading part, id | ..   in the order of nodes
@@ -33,7 +32,6 @@ use crate::stores::writing::{Choices, NodeWriter, PagePlan, Planned, Sizes, Writ
 use crate::stores::{Composable, Composition, NodePages, Placed, Record, RecordsMove, undecodable};
 use crate::{Error, stored};
 
-/// The layered layout.
 pub(super) static COMPOSITION: Composition = Composition {
     about: "Compressed lists beside the leading parts of vectors; the trailing parts are in segments",
     lists: FileKind::Layered,
@@ -69,18 +67,16 @@ fn open(volume: &dyn Volume, manifest: &Manifest, placement: &Placed) -> Result<
     }))
 }
 
-/// The pages of a layered index.
 pub(crate) struct LayeredPages {
     pub(crate) pages: SlottedPages,
     lists: ListModel,
-    /// The models of vectors. Each model is for `segment_vectors` consecutive nodes.
+    /// Each model covers `segment_vectors` consecutive nodes.
     vectors: Vec<NestedModel>,
     segment_vectors: u32,
 }
 
 impl LayeredPages {
-    /// The model of a node's vector. The vectors of nodes inserted after the build use the last
-    /// model of the build.
+    /// Nodes inserted after the build use the last model.
     #[inline]
     fn model(&self, node: u32) -> &NestedModel {
         let segment = (node / self.segment_vectors) as usize;
@@ -181,14 +177,12 @@ impl Composable for LayeredPages {
         self.pages.encode_list(&self.lists, node, list, out)
     }
 
-    /// Appends the leading part. Other code appends the trailing part to the last segment, whose
-    /// model encodes all nodes inserted after the build.
+    /// Other code appends the trailing part to the last segment.
     fn encode_vector(&self, node: u32, vector: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
         self.leading_part(node, vector, out)
     }
 }
 
-/// The format of the layout, which decides where each part of a node is stored.
 struct LayeredFormat {
     pages: SlottedShape,
     segments: SegmentFormat,

@@ -1,5 +1,4 @@
-//! Pages of compressed adjacency lists only: the graph of the decoupled layout (DecoupleVS §3.3,
-//! "block-based auxiliary index organization").
+//! Pages of adjacency lists only (DecoupleVS §3.3, "block-based auxiliary index organization").
 
 use stratann_codec::{ListModel, elias_fano};
 
@@ -22,7 +21,6 @@ use crate::stores::writing::{Choices, NodeWriter, PagePlan, Planned, Sizes, Writ
 use crate::stores::{Composable, Composition, NodePages, Placed, Record, RecordsMove};
 use crate::{Error, stored};
 
-/// The decoupled layout: these pages, and vectors in segments.
 pub(super) static COMPOSITION: Composition = Composition {
     about: "Compressed lists in pages of their own, compressed vectors in segments (DecoupleVS)",
     lists: FileKind::Adjacency,
@@ -41,7 +39,6 @@ fn open(volume: &dyn Volume, manifest: &Manifest, placement: &Placed) -> Result<
     }))
 }
 
-/// The pages of lists of a decoupled index.
 pub(crate) struct ListPages {
     pub(crate) pages: SlottedPages,
     pub(crate) lists: ListModel,
@@ -108,7 +105,6 @@ impl Composable for ListPages {
     }
 }
 
-/// The format of the layout, which decides where each part of a node is stored.
 struct DecoupledFormat {
     lists: SlottedShape,
     segments: SegmentFormat,
@@ -129,8 +125,7 @@ fn writer(choices: &Choices<'_>) -> Result<Planned, Error> {
 ///   vectors-…-0000   segments of vectors ([`crate::stores::vectors::write`])
 /// ```
 ///
-/// A merge may keep the files of some segments. These segments come first. For these segments, the
-/// merge writes only the files of chunks.
+/// A merge may keep the files of the first segments, and then writes only their chunks.
 impl NodeWriter for DecoupledFormat {
     fn write(
         &self,

@@ -1,14 +1,12 @@
-//! Topology: the neighbours of each node, and the data beside them. Each layout has a file in this
-//! folder, and this file lists the layouts.
+//! Topology: the neighbours of each node, and the data beside them.
 //!
 //! - [`coupled`], [`csr`], [`inline`], [`packed`], [`layered`], [`lists`]: each has the pages of
 //!   one layout, with the code that opens them and the code that writes them in a build
 //! - [`placement`], [`pending`], [`counts`]: for an index that takes direct inserts: the pages of
 //!   nodes, the pending changes, and the number of links to each new node
 //!
-//! A new layout of pages needs a file in this folder, and an entry in each list of this file: the
-//! enum for users, the enum of open pages, and [`on_pages`]. It also needs a file in
-//! `stratann-layout` for its page format. The name of the layout is the name of its file kind.
+//! A new layout of pages needs a file in this folder, an entry in each list of this file, and its
+//! page format in `stratann-layout`. The name of the layout is the name of its file kind.
 
 pub(crate) mod counts;
 pub(crate) mod coupled;
@@ -40,25 +38,17 @@ use super::{Composition, NodePages, clusters};
 use crate::plan::PageFile;
 use crate::{Error, Layout};
 
-/// The pages of an open graph, by layout.
 pub(crate) enum Pages {
-    /// Pages of [`Layout::Coupled`].
     Coupled(CoupledPages),
-    /// Pages of [`Layout::Packed`].
     Packed(PackedPages),
-    /// Pages of [`Layout::Decoupled`].
     Lists(ListPages),
-    /// Pages of [`Layout::Inline`].
     Inline(InlinePages),
-    /// Pages of [`Layout::Layered`].
     Layered(LayeredPages),
-    /// Pages of [`Layout::Csr`].
     Csr(CsrPages),
 }
 
-/// Evaluates an expression on the pages of a graph, as in
-/// `on_pages!(&graph.pages, pages => search(pages))`. The compiler makes one version of the
-/// expression for each layout.
+/// Evaluates an expression on the pages of a graph, compiled for each layout:
+/// `on_pages!(&graph.pages, pages => search(pages))`.
 macro_rules! on_pages {
     ($which:expr, $pages:ident => $done:expr) => {
         match $which {
@@ -74,7 +64,6 @@ macro_rules! on_pages {
 pub(crate) use on_pages;
 
 impl Layout {
-    /// The composition of this layout: its stores, with their properties.
     pub(crate) fn composition(self) -> &'static Composition {
         match self {
             Self::Coupled => &coupled::COMPOSITION,
@@ -104,20 +93,19 @@ impl Layout {
         matches!(self.composition().made, Made::Clusters { .. })
     }
 
-    /// Whether the whole vector of a node is beside its list. If it is, a search ranks the node
-    /// when it reads the list. If not, vectors or their trailing parts are in segments.
+    /// Whether the whole vector of a node is beside its list. A search then ranks a node when it
+    /// reads the list.
     pub fn has_vectors_in_records(self) -> bool {
         self.composition().has_vectors_in_records()
     }
 
-    /// Whether the codes of a node's neighbours are beside its list. If they are not, the codes of
-    /// all nodes are in memory.
+    /// Whether the codes of a node's neighbours are beside its list, and not in memory.
     pub fn has_codes_in_records(self) -> bool {
         self.composition().has_codes_in_records()
     }
 
-    /// Whether lists and vectors are encoded. If not, [`Raw`](crate::Compression::Raw) is the only
-    /// compression that the layout supports.
+    /// Whether lists and vectors are encoded. Otherwise [`Raw`](crate::Compression::Raw) is the
+    /// only compression.
     pub fn is_encoded(self) -> bool {
         self.composition().is_encoded()
     }
@@ -143,18 +131,15 @@ impl fmt::Display for Layout {
 }
 
 impl Pages {
-    /// Rows of a CSR graph. `file` is the name in errors.
     pub(crate) fn rows(shape: CsrShape, file: String) -> Self {
         Self::Csr(CsrPages::new(shape, file))
     }
 
-    /// The number of pages in a file of `nodes` nodes, and the bytes of a page.
     pub(crate) fn file(&self, nodes: u64) -> PageFile {
         on_pages!(self, pages => pages.file(nodes))
     }
 
-    /// Returns the tier for these pages. If pages are not whole blocks, reads of the tier are in
-    /// units of bytes.
+    /// The tier for these pages. If pages are not whole blocks, its reads are in units of bytes.
     pub(crate) fn tier(&self, tier: Arc<dyn Tier>) -> Arc<dyn Tier> {
         match self.file(1).page_bytes.is_multiple_of(BLOCK) {
             true => tier,
@@ -162,17 +147,14 @@ impl Pages {
         }
     }
 
-    /// Reads page `page` and verifies it.
     pub(crate) fn check(&self, page: u64, bytes: &[u8]) -> Result<(), Error> {
         on_pages!(self, pages => pages.view(bytes, page, true).map(|_| ()))
     }
 
-    /// Bytes of the longest record in a cache.
     pub(crate) fn cached_bytes(&self) -> usize {
         on_pages!(self, pages => pages.cached_bytes())
     }
 
-    /// Bytes in memory of the tables that map nodes to pages.
     pub(crate) fn table_bytes(&self) -> usize {
         on_pages!(self, pages => pages.table_bytes())
     }

@@ -20,7 +20,6 @@ use crate::stores::writing::{Choices, NodeWriter, PagePlan, Planned, Sizes, Writ
 use crate::stores::{Composable, Composition, NodePages, Placed, Record, RecordsMove, undecodable};
 use crate::{Error, stored};
 
-/// The packed layout.
 pub(super) static COMPOSITION: Composition = Composition {
     about: "Compressed vector and compressed list side by side",
     lists: FileKind::Packed,
@@ -58,18 +57,16 @@ fn open(volume: &dyn Volume, manifest: &Manifest, placement: &Placed) -> Result<
     }))
 }
 
-/// The pages of a packed index.
 pub(crate) struct PackedPages {
     pub(crate) pages: SlottedPages,
     pub(crate) lists: ListModel,
-    /// The models of vectors. Each model is for `segment_vectors` consecutive nodes.
+    /// Each model covers `segment_vectors` consecutive nodes.
     pub(crate) vectors: Vec<SegmentModel>,
     pub(crate) segment_vectors: u32,
 }
 
 impl PackedPages {
-    /// The model of a node's vector. The vectors of nodes inserted after the build use the last
-    /// model of the build.
+    /// Nodes inserted after the build use the last model.
     #[inline]
     fn model(&self, node: u32) -> &SegmentModel {
         let segment = (node / self.segment_vectors) as usize;
@@ -158,17 +155,14 @@ fn writer(choices: &Choices<'_>) -> Result<Planned, Error> {
     Ok((Box::new(PackedFormat::new(choices)?), nodes))
 }
 
-/// The format of the layout, which decides where each part of a node is stored.
 struct PackedFormat {
     shape: SlottedShape,
     coding: Coding,
-    /// The number of nodes whose vectors are coded with one model.
     segment_nodes: u32,
 }
 
 impl PackedFormat {
-    /// Creates a format whose pages have space for the largest possible record. A segment has as
-    /// many bytes of vectors as the options request, but at least one vector.
+    /// A segment has as many bytes of vectors as the options request, but at least one vector.
     fn new(choices: &Choices<'_>) -> Result<Self, Error> {
         let coding = choices.coding()?;
         let largest = coding.largest_list() + coding.largest_vector();
@@ -181,8 +175,7 @@ impl PackedFormat {
     }
 }
 
-/// Writes slotted pages of all nodes, with as many nodes on each page as fit, and the directory.
-/// The directory has the models of lists and vectors, and the nodes of each page.
+/// Also writes the directory, with the models and the nodes of each page.
 impl NodeWriter for PackedFormat {
     fn write(
         &self,
@@ -207,8 +200,7 @@ impl NodeWriter for PackedFormat {
     }
 }
 
-/// Encodes all nodes batch by batch, and calls `each` with each encoded batch. Returns the encoder
-/// and the models of vectors.
+/// `each` gets each encoded batch. Returns the encoder and the models of vectors.
 fn encode(
     build: &Writing<'_>,
     format: &PackedFormat,
@@ -220,8 +212,7 @@ fn encode(
     let mut vector_models = Vec::new();
     for segment in sweep.segments(format.segment_nodes) {
         let end = segment.end;
-        // Vectors are coded without a base, since a base belongs to a chunk of vectors (DecoupleVS
-        // §3.3), and packed pages have no chunks.
+        // A base belongs to a chunk of vectors (DecoupleVS §3.3), and packed pages have no chunks.
         let vectors = format
             .coding
             .learn_vectors(build, &sweep.rows(), segment, None)?;

@@ -1,5 +1,5 @@
-//! Pending changes, which wait until their page is written. A pending change adds a neighbour to a
-//! list, removes a neighbour, or is the record of a node that is on no page yet.
+//! Pending changes, which wait in memory until their page is written. A pending change adds a
+//! neighbour to a list, removes a neighbour, or is the record of a node that is on no page yet.
 //!
 //! ```text
 //!   page 17    node 4: + 9001          a new node asked 4 to link back
@@ -7,24 +7,18 @@
 //!              record of node 9001     the new node itself
 //! ```
 //!
-//! An insert adds a back link to the lists of tens of nodes, on about as many pages. OdinANN §3.2
-//! avoids a write of each of these pages: it writes the changed records together to other pages. In
-//! this engine, records stay near their neighbours, and changes wait in memory until a page has
-//! enough of them. A change takes some ten bytes, while the changed record takes some hundred
-//! bytes.
+//! An insert adds a back link to tens of lists, on about as many pages. OdinANN §3.2 writes the
+//! changed records together to other pages. In this engine, records stay near their neighbours, and
+//! changes (some ten bytes each) wait until a page has enough of them.
 //!
-//! Pending changes can be computed again from the vectors in the log, so their loss costs only
-//! time. Each search applies the pending changes to the lists that it reads, so searches see the
-//! changes at once.
+//! Each search applies the pending changes to the lists that it reads. A loss of the changes costs
+//! only time, since the vectors in the log suffice to compute them again.
 //!
-//! If codes are beside lists (`inline`), a search needs the code of an added neighbour too. So the
-//! codes of neighbours to add are also in memory, and a list and its codes are updated together. In
-//! this layout, bits mark pages with pending changes. All pages whose numbers are equal modulo
-//! 65,536 share one bit, so that the number of bits does not grow with the index.
+//! If codes are beside lists (`inline`), the codes of neighbours to add are also in memory. Bits
+//! mark pages with pending changes. Pages with equal numbers modulo 65,536 share a bit, so that the
+//! bits do not grow with the index.
 //!
-//! Changes treat a list as a set, so their order and their repetition make no difference. A
-//! neighbour that is present is not added again, and a missing neighbour is not removed. A node is
-//! added to a list only once, when it is new.
+//! Changes treat a list as a set, so their order and their repetition make no difference.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,40 +28,28 @@ use parking_lot::RwLock;
 
 use super::placement::Words;
 
-/// The number of parts of the map of changes. Each part has its own lock.
 const SHARDS: usize = 64;
 
-/// The number of bits for pages, if codes are beside lists.
 const PAGE_BITS: u32 = 1 << 16;
 const _: () = assert!(PAGE_BITS.is_multiple_of(SHARDS as u32));
 
-/// The value that stands for no node.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// A change of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
-    /// The node with the list.
     pub(crate) node: u32,
-    /// The neighbour to add.
     pub(crate) add: u32,
-    /// The neighbour to remove, or [`NONE`] if none is removed.
     pub(crate) remove: u32,
 }
 
-/// A node that is on no page yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NewRecord {
     pub(crate) node: u32,
-    /// The id.
     pub(crate) id: u64,
-    /// The bytes of the vector, as they were inserted.
     pub(crate) vector: Box<[u8]>,
-    /// The neighbours of the node.
     pub(crate) list: Box<[u32]>,
 }
 
-/// The pending changes of one page.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waiting {
     pub(crate) changes: Vec<Change>,
@@ -76,12 +58,11 @@ pub(crate) struct Waiting {
     taken: bool,
 }
 
-/// The weight of a new record, counted in changes. A search needs two look-ups for a new record, so
-/// a page with new records is written sooner.
+/// The weight of a new record in changes. A search needs two look-ups for a new record, so its page
+/// is written sooner.
 const RECORD_WEIGHT: usize = 2;
 
 impl Waiting {
-    /// The weight of the pending changes.
     fn weight(&self) -> usize {
         self.changes.len() + RECORD_WEIGHT * self.records.len()
     }
@@ -95,15 +76,12 @@ impl Waiting {
     }
 }
 
-/// All pending changes, by page.
 pub(crate) struct Pending {
-    /// A bit for each node whose list has pending changes. If codes are beside lists, the bit is
-    /// for the page of such a node. A search takes a lock only if the bit is set. A bit that is set
-    /// without need costs a look-up. A bit is cleared only when the change is on a page.
+    /// A bit for each node whose list has pending changes, or for its page if codes are beside
+    /// lists. A search takes a lock only if the bit is set. A bit is cleared only when the change
+    /// is on a page.
     bits: Words,
-    /// Codes of nodes that lists will link to, if codes are beside lists.
     codes: Option<RwLock<HashMap<u32, Box<[u8]>>>>,
-    /// A bit for each page with pending records.
     pages: Words,
     bytes: AtomicU64,
     shards: [RwLock<HashMap<u32, Waiting>>; SHARDS],
@@ -137,7 +115,6 @@ fn marked(bits: &Words, at: u32) -> bool {
 }
 
 impl Pending {
-    /// Returns an empty set of pending changes, for a layout with codes beside lists.
     pub(crate) fn coded() -> Self {
         Self {
             codes: Some(RwLock::default()),
@@ -145,11 +122,10 @@ impl Pending {
         }
     }
 
-    /// The bit of a node whose list is on `page`.
     #[inline]
     fn bit(&self, page: u32, node: u32) -> u32 {
         match self.codes {
-            // The number of bits is fixed. All pages with the same bit are in one shard.
+            // All pages with the same bit are in one shard.
             Some(_) => page % PAGE_BITS,
             None => node,
         }
@@ -159,12 +135,10 @@ impl Pending {
         &self.shards[page as usize % SHARDS]
     }
 
-    /// Bytes of the pending changes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// The approximate bytes of memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let codes = self.codes.as_ref().map_or(0, |codes| {
             let codes = codes.read();
@@ -176,7 +150,6 @@ impl Pending {
         waits + self.bits.memory_bytes() + self.pages.memory_bytes()
     }
 
-    /// Applies pending changes to a list that was read from `page`.
     #[inline]
     pub(crate) fn amend(&self, page: u32, node: u32, list: &mut Vec<u32>) {
         if marked(&self.bits, self.bit(page, node)) {
@@ -187,8 +160,8 @@ impl Pending {
         }
     }
 
-    /// Applies pending changes to a list that was read from `page`, and to its `codes`. The updated
-    /// codes are written to `amended`. Returns false if the page has no pending changes.
+    /// Applies pending changes to a list and its `codes`. The updated codes are written to
+    /// `amended`. Returns false if the page has no pending changes.
     #[inline]
     pub(crate) fn amend_coded(
         &self,
@@ -216,20 +189,17 @@ impl Pending {
         true
     }
 
-    /// Adds the code of a node, before any list links to it.
     pub(crate) fn learn(&self, node: u32, code: &[u8]) {
         if let Some(codes) = &self.codes {
             codes.write().insert(node, code.into());
         }
     }
 
-    /// Whether a page has pending changes.
     pub(crate) fn has(&self, page: u32) -> bool {
         self.shard(page).read().contains_key(&page)
     }
 
-    /// Removes the changes of a page after they were written to it, in layouts with codes beside
-    /// lists and pages rewritten in place.
+    /// The page was rewritten in place with these changes.
     pub(crate) fn settled(&self, page: u32) {
         let mut shard = self.shard(page).write();
         if let Some(waiting) = shard.remove(&page) {
@@ -248,14 +218,12 @@ impl Pending {
         }
     }
 
-    /// The pending record of a node that belongs to `page`, but is not on it yet.
     pub(crate) fn record(&self, page: u32, node: u32) -> Option<Arc<NewRecord>> {
         let shard = self.shard(page).read();
         let records = &shard.get(&page)?.records;
         records.iter().find(|record| record.node == node).cloned()
     }
 
-    /// Appends to `out` the nodes that belong to a page, but are not on it yet.
     #[inline]
     pub(crate) fn records_of(&self, page: u32, out: &mut Vec<u32>) {
         if marked(&self.pages, page)
@@ -265,8 +233,8 @@ impl Pending {
         }
     }
 
-    /// Adds to the pending changes of `page`, if `still` confirms under the page's lock that `page`
-    /// is the right page. Returns the new weight, or `None` if `still` does not confirm.
+    /// Adds to the changes of `page`, if `still` confirms under the page's lock that the page is
+    /// right. Returns the new weight.
     fn add(
         &self,
         page: u32,
@@ -281,7 +249,7 @@ impl Pending {
         // Bits are set and cleared only under the lock.
         mark(bits, at);
         let waiting = shard.entry(page).or_default();
-        // If the entry was created by `take_any`, its bytes are already counted.
+        // If `take_any` created the entry, its bytes are already counted.
         let known = waiting.taken || waiting.weight() > 0;
         let before = if known { waiting.bytes() } else { 0 };
         add(waiting);
@@ -290,8 +258,8 @@ impl Pending {
         Some(waiting.weight())
     }
 
-    /// Adds a change for `page`, if `still` confirms under the page's lock that the node of the
-    /// change is on the page. Returns the new weight.
+    /// Adds a change, if `still` confirms under the page's lock that the node is on `page`. Returns
+    /// the new weight.
     pub(crate) fn change(
         &self,
         page: u32,
@@ -302,8 +270,8 @@ impl Pending {
         self.add(page, bit, still, |waiting| waiting.changes.push(change))
     }
 
-    /// Adds a record for `page`, if `still` confirms under the page's lock that the page is in use.
-    /// `then` runs under the same lock.
+    /// Adds a record, if `still` confirms under the page's lock that `page` is in use. `then` runs
+    /// under this lock.
     pub(crate) fn append(
         &self,
         page: u32,
@@ -317,15 +285,13 @@ impl Pending {
         })
     }
 
-    /// The weight of a page's pending changes.
     pub(crate) fn weight(&self, page: u32) -> usize {
         let shard = self.shard(page).read();
         shard.get(&page).map_or(0, Waiting::weight)
     }
 
-    /// Takes the pending changes of a page, to write them. They stay pending until
-    /// [`settle`](Pending::settle). Returns `None` if there are no changes, or if another thread
-    /// writes the page.
+    /// Takes the changes of a page, to write them. They stay pending until
+    /// [`settle`](Pending::settle). `None` if there are none, or if a thread writes the page.
     pub(crate) fn take(&self, page: u32) -> Option<Waiting> {
         let mut shard = self.shard(page).write();
         let waiting = shard.get_mut(&page)?;
@@ -336,8 +302,8 @@ impl Pending {
         Some(waiting.clone())
     }
 
-    /// Does the same as [`take`](Pending::take), for a page that is written together with other
-    /// pages and may have no changes. Returns `None` if another thread writes the page.
+    /// Takes the changes of a page that is written together with others. `None` if a thread writes
+    /// it.
     pub(crate) fn take_any(&self, page: u32) -> Option<Waiting> {
         let mut shard = self.shard(page).write();
         if let Some(waiting) = shard.get_mut(&page) {
@@ -356,9 +322,9 @@ impl Pending {
         Some(waiting)
     }
 
-    /// Ends the write of a page whose taken changes are on other pages from now on. `leave` runs
-    /// under the page's lock. It gets the changes that were added after the changes were taken, and
-    /// moves the nodes off the page. The method returns these later changes.
+    /// Ends the write of a page whose taken changes are on other pages now. Under the page's lock,
+    /// `leave` gets the changes that were added meanwhile, and moves the nodes off the page.
+    /// Returns the later changes.
     pub(crate) fn settle(
         &self,
         page: u32,
@@ -370,9 +336,8 @@ impl Pending {
         self.bytes.fetch_sub(rest.bytes(), Ordering::Relaxed);
         rest.changes.drain(..taken.changes.len());
         rest.records.drain(..taken.records.len());
-        // `leave` runs before the marks are cleared. So if a search finds a list without its mark,
-        // it also sees that the node has left the page. No thread marks the list before the node is
-        // on another page. A later change marks the list for that other page.
+        // `leave` runs before the marks are cleared. So a search that finds no mark also sees that
+        // the node has left the page.
         leave(&rest);
         for change in &taken.changes {
             clear(&self.bits, change.node);
@@ -381,14 +346,13 @@ impl Pending {
         rest
     }
 
-    /// Gives back the taken changes, because the page could not be written.
+    /// The page could not be written.
     pub(crate) fn give_back(&self, page: u32) {
         if let Some(waiting) = self.shard(page).write().get_mut(&page) {
             waiting.taken = false;
         }
     }
 
-    /// All pending changes, and all pending records with their pages.
     pub(crate) fn all(&self) -> (Vec<Change>, Vec<(u32, Arc<NewRecord>)>) {
         let (mut changes, mut records) = (Vec::new(), Vec::new());
         for shard in &self.shards {
@@ -401,7 +365,6 @@ impl Pending {
     }
 }
 
-/// Applies the changes of a node to its list.
 pub(crate) fn apply(changes: &[Change], node: u32, list: &mut Vec<u32>) {
     for change in changes.iter().filter(|change| change.node == node) {
         if change.remove != NONE
@@ -481,8 +444,7 @@ mod tests {
         let pending = Pending::default();
         pending.change(17, change(4, 9, NONE), || true);
         let taken = pending.take(17).unwrap();
-        // A search that reads the list on page 17 during `settle` waits for the lock. After the
-        // wait, it sees that the node is on another page.
+        // A search that reads the list waits for the lock, and then sees that the node has moved.
         pending.settle(17, &taken, |_| assert!(marked(&pending.bits, 4)));
         assert!(!marked(&pending.bits, 4));
         // From here on the node is on page 18, and another thread adds a link to 11.
@@ -520,7 +482,6 @@ mod tests {
             Some((vec![1, 2, 3, 8], vec![10, 20, 30, 80]))
         );
         assert!(pending.has(page) && !pending.has(page + 1));
-        // The list on the page already has the neighbours 9 and 8, so they are not added again.
         let (mut list, mut codes) = (vec![9, 3, 8], Vec::new());
         assert!(pending.amend_coded(page, 4, &mut list, &[90, 30, 80], &mut codes));
         assert_eq!((list, codes), (vec![9, 3, 8], vec![90, 30, 80]));

@@ -8,15 +8,15 @@
 //!   pins        running searches     a free page is not reused until older searches have ended
 //! ```
 //!
-//! **A page never changes.** A changed record is written to a free page. No node is on a free page,
-//! no search reads it, and no checkpoint names it. So a search needs no lock. The page that the
-//! table names for a node has the record of this node, and keeps it until the search ends. If the
-//! record is replaced during the search, the search may see the older version (OdinANN §3.3: a
-//! consistent snapshot of each record, not of the graph).
+//! **A page never changes.** A changed record is written to a free page: no node is on it, no
+//! search reads it, and no checkpoint names it. So a search needs no lock: the page that the table
+//! names for a node keeps its record until the search ends. If the record is replaced meanwhile,
+//! the search may see the older version (OdinANN §3.3: a consistent snapshot of each record, not of
+//! the graph).
 //!
-//! The layout [`inline`](super::inline) rewrites pages in place. It has no table, since a table
-//! needs memory for each node. In this layout, a rewritten page stays dirty until all searches that
-//! began before the rewrite have ended. If such a search reads the page, it uses the dirty version.
+//! The layout [`inline`](super::inline) rewrites pages in place, and has no table, which would need
+//! memory for each node. A rewritten page stays dirty until all searches that began before the
+//! rewrite have ended. A search that reads a dirty page uses the dirty version.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -30,17 +30,15 @@ use super::counts::ListCounts;
 use super::pending::{Change, NewRecord, Pending};
 use crate::cache::SlotCache;
 
-/// The number of bits for the position of a word in its leaf, and for the position of a leaf in its
-/// branch. The remaining bits of a `u32` are the position of the branch in the root.
+/// The bits of a word's number in its leaf, and of a leaf's number in its branch.
 const LEAF_BITS: u32 = 12;
 const BRANCH_BITS: u32 = 10;
 
 type Leaf = Box<[AtomicU32]>;
 type Branch = Box<[OnceLock<Leaf>]>;
 
-/// An array with a word for every `u32`, which any number of threads may read and write. Words that
-/// were never written are 0. Memory is allocated only for leaves with written words. A leaf has 16
-/// KiB.
+/// An array with a word for every `u32`, at first 0, for any number of threads. Memory is allocated
+/// only for leaves (16 KiB) with written words.
 pub(crate) struct Words {
     root: Box<[OnceLock<Branch>]>,
 }
@@ -57,8 +55,6 @@ impl Default for Words {
     }
 }
 
-/// Returns the position of a word's branch in the root, of its leaf in the branch, and of the word
-/// in the leaf.
 #[inline]
 fn places(at: u32) -> (usize, usize, usize) {
     let leaf = at >> LEAF_BITS;
@@ -70,7 +66,6 @@ fn places(at: u32) -> (usize, usize, usize) {
 }
 
 impl Words {
-    /// The word at a position.
     #[inline]
     pub(crate) fn get(&self, at: u32) -> u32 {
         let (branch, leaf, word) = places(at);
@@ -80,7 +75,6 @@ impl Words {
         leaf.map_or(0, |leaf| leaf[word].load(Ordering::Acquire))
     }
 
-    /// The word at a position. If the word has no leaf yet, a leaf is allocated.
     #[inline]
     pub(crate) fn word(&self, at: u32) -> &AtomicU32 {
         let (branch, leaf, word) = places(at);
@@ -89,14 +83,12 @@ impl Words {
         &branch[leaf].get_or_init(zeros)[word]
     }
 
-    /// Writes a word. A thread that reads the new value also sees all earlier writes of this
-    /// thread.
+    /// A thread that reads the new value also sees all earlier writes of this thread.
     #[inline]
     pub(crate) fn set(&self, at: u32, word: u32) {
         self.word(at).store(word, Ordering::Release);
     }
 
-    /// Bytes in memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let branches = self.root.iter().filter_map(OnceLock::get);
         let bytes = branches.map(|branch| {
@@ -107,29 +99,25 @@ impl Words {
     }
 }
 
-/// The bytes of a page, which searches read while the page is dirty.
 pub(crate) type PageBytes = Arc<[u8]>;
 
 /// The number of parts of the map of dirty pages, each with its own lock.
 const SHARDS: usize = 16;
 
-/// The dirty pages: pages that are built, but not on storage yet.
 #[derive(Default)]
 pub(crate) struct Unwritten {
     /// A bit for each page, so that a search takes a lock only for a dirty page.
     bits: Words,
-    /// Whether pages share bits. If they do, pages whose numbers are equal modulo [`FEW_BITS`] have
-    /// the same bit, so the number of bits does not grow with the file.
+    /// Whether pages share bits: pages with equal numbers modulo [`FEW_BITS`] have one bit.
     few: bool,
     shards: [RwLock<HashMap<u32, PageBytes>>; SHARDS],
 }
 
-/// The number of bits, if pages share bits. All pages with the same bit are in one shard.
+/// All pages with the same bit are in one shard.
 const FEW_BITS: u32 = 1 << 16;
 const _: () = assert!(FEW_BITS.is_multiple_of(SHARDS as u32));
 
 impl Unwritten {
-    /// Returns a set in which pages share bits, for few dirty pages of a file of any length.
     fn of_few() -> Self {
         Self {
             few: true,
@@ -137,7 +125,6 @@ impl Unwritten {
         }
     }
 
-    /// The bit of a page.
     #[inline]
     fn bit(&self, page: u32) -> u32 {
         if self.few { page % FEW_BITS } else { page }
@@ -147,7 +134,6 @@ impl Unwritten {
         &self.shards[page as usize % SHARDS]
     }
 
-    /// The bytes of a page, if it is dirty.
     #[inline]
     pub(crate) fn get(&self, page: u32) -> Option<PageBytes> {
         let bit = self.bit(page);
@@ -157,10 +143,10 @@ impl Unwritten {
         self.shard(page).read().get(&page).cloned()
     }
 
-    /// Adds a dirty page. The caller must add it before any node is placed on this page.
+    /// Adds a dirty page, before any node is placed on this page.
     pub(crate) fn insert(&self, page: u32, bytes: PageBytes) {
-        // The bit and the entry of a page change together under the lock. So the removal of an old
-        // version cannot clear the bit of a newer version.
+        // The bit and the entry change together under the lock. So the removal of an old version
+        // does not clear the bit of a newer one.
         let mut shard = self.shard(page).write();
         shard.insert(page, bytes);
         let bit = self.bit(page);
@@ -169,7 +155,6 @@ impl Unwritten {
             .fetch_or(1 << (bit % 32), Ordering::Release);
     }
 
-    /// All dirty pages.
     pub(crate) fn all(&self) -> Vec<(u32, PageBytes)> {
         let mut all = Vec::new();
         for shard in &self.shards {
@@ -198,21 +183,19 @@ impl Unwritten {
     }
 }
 
-/// Running searches, each with the epoch in which it began.
 #[derive(Default)]
 pub(crate) struct Pins {
     now: AtomicU64,
     begun: Mutex<BTreeMap<u64, usize>>,
 }
 
-/// A running search. The search may read every page that was in use when it began.
+/// A running search, which may read every page that was in use when it began.
 pub(crate) struct Pin<'a> {
     pins: &'a Pins,
     since: u64,
 }
 
 impl Pins {
-    /// Begins a search.
     pub(crate) fn pin(&self) -> Pin<'_> {
         let mut begun = self.begun.lock();
         let since = self.now.load(Ordering::Acquire);
@@ -220,16 +203,14 @@ impl Pins {
         Pin { pins: self, since }
     }
 
-    /// Ends the current epoch and returns it. A search that begins after the call does not use
-    /// pages that were released in the ended epoch.
+    /// Ends the current epoch and returns it. A later search does not use pages that were released
+    /// in it.
     pub(crate) fn advance(&self) -> u64 {
-        // Because of the lock, each search that read the old epoch is registered when this call
-        // returns.
+        // Because of the lock, each search that read the old epoch is registered now.
         let _begun = self.begun.lock();
         self.now.fetch_add(1, Ordering::AcqRel)
     }
 
-    /// The epoch of the oldest running search, or the current epoch if no search runs.
     pub(crate) fn oldest(&self) -> u64 {
         let begun = self.begun.lock();
         let oldest = begun.first_key_value().map(|(&since, _)| since);
@@ -249,57 +230,44 @@ impl Drop for Pin<'_> {
     }
 }
 
-/// The page number of a node that moves to another page, or whose insert has not given it a page
-/// yet.
+/// The page number of a node that moves, or whose insert has not given it a page yet.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
-/// The table's entry for a node that moves to another page. The insert of such a node has finished,
-/// so the node may be a result.
+/// The table's entry for a node that moves after its insert has finished.
 const ON_ITS_WAY: u32 = u32::MAX - 1;
 
-/// The current location of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// The node is on this page, or waits to be written to it.
     On(u64),
-    /// The node is moving from one page to another.
     Moves,
-    /// The node has no page, since its insert is not finished or was given up. In both cases, the
-    /// insert was not acknowledged.
+    /// The insert of the node is not finished or was given up. It was not acknowledged.
     NotYet,
 }
 
-/// The number of times that a thread yields while it waits for a node that moves.
 const YIELDS: u32 = 1_000;
-/// The number of times that the thread then sleeps, for 100 ms in all. If the node still has no
-/// page after that, its insert was given up.
+/// The number of sleeps, 100 ms in all. If the node has no page then, its insert was given up.
 const NAPS: u32 = 500;
-/// The number of times that the thread sleeps if the node was on a page before, for 10 s in all.
+/// The number of sleeps if the node was on a page before, 10 s in all.
 const NAPS_OF_MOVED: u32 = 50_000;
 const NAP: Duration = Duration::from_micros(200);
 
-/// The placement of nodes.
 #[derive(Default)]
 pub(crate) struct Placement {
     nodes: AtomicU32,
-    /// The number of nodes on a page, if the page of a node follows from its number. It is 0 if the
-    /// table has the pages of nodes.
+    /// The number of nodes on a page, if the page follows from the node's number. 0 if a table has
+    /// the pages.
     a_page: u32,
     page_of: Words,
-    /// The number of pages of the file that were ever in use.
     pages: AtomicU32,
     pub(crate) unwritten: Unwritten,
     pub(crate) pending: Pending,
     pub(crate) pins: Pins,
-    /// The number of links to each node inserted after the build.
     pub(crate) lists: ListCounts,
-    /// The cache of hot records, if there is one. It must not return old versions of rewritten
-    /// records.
+    /// The cache of hot records, which must not return old versions of rewritten records.
     pub(crate) cache: OnceLock<Arc<SlotCache>>,
 }
 
 impl Placement {
-    /// The placement of nodes `0..n` on the given pages, in a file of `pages` pages.
     pub(crate) fn new(page_of: impl Iterator<Item = u32>, pages: u32) -> Self {
         let placement = Self::default();
         let mut nodes = 0;
@@ -312,8 +280,6 @@ impl Placement {
         placement
     }
 
-    /// The placement of `nodes` nodes whose pages follow from their numbers, with `a_page` nodes on
-    /// each page.
     pub(crate) fn even(nodes: u32, a_page: u32) -> Self {
         Self {
             nodes: AtomicU32::new(nodes),
@@ -324,19 +290,16 @@ impl Placement {
         }
     }
 
-    /// Sets the number of links to each node inserted after the build, from a checkpoint.
     pub(crate) fn count(&self, file: &PlacementFile) {
         for (node, &count) in (file.built..).zip(&file.lists) {
             self.lists.set(node, count);
         }
     }
 
-    /// Whether the page of a node follows from its number.
     pub(crate) fn is_even(&self) -> bool {
         self.a_page > 0
     }
 
-    /// The placement of a checkpoint: the pages of nodes, and the pending changes.
     pub(crate) fn restore(file: &PlacementFile, pending: PendingFile) -> Self {
         let placement = Self::new(file.page_of.iter().copied(), file.pages);
         placement.count(file);
@@ -359,14 +322,12 @@ impl Placement {
         placement
     }
 
-    /// The number of nodes.
     #[inline]
     pub(crate) fn nodes(&self) -> u32 {
         self.nodes.load(Ordering::Acquire)
     }
 
-    /// Adds the next node, on a page. Before this call, all other data of the node must be stored,
-    /// especially its code.
+    /// Adds the next node. All other data of the node, especially its code, must be stored before.
     pub(crate) fn push(&self, node: u32, page: u32) {
         if self.a_page == 0 {
             self.page_of.set(node, page);
@@ -374,11 +335,9 @@ impl Placement {
         self.nodes.store(node + 1, Ordering::Release);
     }
 
-    /// The page of a node.
     #[inline]
     pub(crate) fn page_of(&self, node: u32) -> u32 {
         match self.a_page {
-            // No page has the number `NOWHERE`.
             0 => match self.page_of.get(node) {
                 ON_ITS_WAY => NOWHERE,
                 page => page,
@@ -387,7 +346,6 @@ impl Placement {
         }
     }
 
-    /// The location of a node, by the table.
     pub(crate) fn standing(&self, node: u32) -> Standing {
         match self.page_of.get(node) {
             ON_ITS_WAY => Standing::Moves,
@@ -396,9 +354,8 @@ impl Placement {
         }
     }
 
-    /// Waits until a node that moves is on its next page. A move needs no read, so the wait is
-    /// short, unless the thread that moves the node is preempted. Returns [`NOWHERE`] if the node
-    /// does not get a page in time.
+    /// Waits until a node that moves is on its next page, or returns [`NOWHERE`]. A move needs no
+    /// read, so the wait is short.
     #[cold]
     pub(crate) fn page_soon(&self, node: u32) -> u32 {
         for turn in 0..YIELDS + NAPS_OF_MOVED {
@@ -416,11 +373,11 @@ impl Placement {
         NOWHERE
     }
 
-    /// Notes that the record of a node is on `page` from now on. This page is in
-    /// [`unwritten`](Placement::unwritten). During a move, `page` is [`NOWHERE`] for a short time.
+    /// The record of a node is on `page` from now on. The page is
+    /// [`unwritten`](Placement::unwritten), or [`NOWHERE`] during a move.
     pub(crate) fn relocate(&self, node: u32, page: u32) {
-        // The node is removed from the cache before its new page is stored. The node may have been
-        // on that page before, and the cache may have its record from then.
+        // The node leaves the cache first, since the cache may have an old record of the node from
+        // this page.
         if let Some(cache) = self.cache.get() {
             cache.remove(node);
         }
@@ -429,7 +386,6 @@ impl Placement {
             .set(node, if leaves { ON_ITS_WAY } else { page });
     }
 
-    /// Replaces a page by a rewritten version, in layouts with pages rewritten in place.
     pub(crate) fn replace(&self, page: u32, bytes: PageBytes) {
         self.unwritten.insert(page, bytes);
         if let Some(cache) = self.cache.get() {
@@ -440,9 +396,8 @@ impl Placement {
         }
     }
 
-    /// A search calls this after it has cached a record from a page. If the page was rewritten in
-    /// place since the search read it, the record is removed from the cache, either by this call or
-    /// by the thread that rewrote the page.
+    /// Called after a search has cached a record. If the page was rewritten since, the record is
+    /// removed from the cache, by this call or by the thread that rewrote the page.
     pub(crate) fn was_cached(&self, cache: &SlotCache, node: u32, page: u32) {
         if self.is_even() {
             fence(Ordering::SeqCst);
@@ -452,7 +407,6 @@ impl Placement {
         }
     }
 
-    /// The number of pages of the file.
     pub(crate) fn pages(&self) -> u32 {
         match self.a_page {
             0 => self.pages.load(Ordering::Acquire),
@@ -460,7 +414,6 @@ impl Placement {
         }
     }
 
-    /// For each page of the file, whether it has a node.
     pub(crate) fn pages_in_use(&self) -> Vec<bool> {
         let mut in_use = vec![self.is_even(); self.pages() as usize];
         let moves = !self.is_even();
@@ -472,12 +425,10 @@ impl Placement {
         in_use
     }
 
-    /// Adds a page at the end of the file.
     pub(crate) fn add_page(&self) -> u32 {
         self.pages.fetch_add(1, Ordering::AcqRel)
     }
 
-    /// The approximate bytes of memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.page_of.memory_bytes()
             + self.unwritten.bits.memory_bytes()
@@ -537,8 +488,7 @@ mod tests {
                     for round in 0..20_000u32 {
                         let bytes = PageBytes::from(round.to_le_bytes());
                         unwritten.insert(page, bytes.clone());
-                        // As soon as a thread sees that the page is not dirty any more, it may add
-                        // the next version.
+                        // When the page is not dirty any more, a thread may add the next version.
                         unwritten.remove(page, &bytes);
                         let next = PageBytes::from([1]);
                         unwritten.insert(page, next.clone());

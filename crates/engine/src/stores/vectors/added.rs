@@ -1,5 +1,5 @@
-//! The vectors that were inserted after the build of a decoupled index. They are in the mutable end
-//! of the last segment (DecoupleVS §3.3).
+//! Vectors inserted after the build of a decoupled index, at the mutable end of the last segment
+//! (DecoupleVS §3.3).
 //!
 //! ```text
 //!   vectors-…-0003    | pages of the build ... | added page | added page | open page
@@ -7,18 +7,14 @@
 //!                     in memory, 4 bytes a page; and a bit
 //! ```
 //!
-//! DecoupleVS appends raw vectors to a mutable segment, and compresses the segment when it is full.
-//! In this engine, the unit is a page. A new vector is encoded at once with the model of the last
-//! segment, and joins the **open page**, which is only in memory. When a vector does not fit, the
-//! open page is sealed. A sealed page is written once, after all earlier pages. So raw vectors are
-//! never written, and few pages are in memory. A checkpoint seals the open page early, since a page
-//! that a checkpoint names is not rewritten.
+//! DecoupleVS appends raw vectors, and compresses a full segment. Here a new vector is encoded at
+//! once with the model of the last segment, and joins the **open page** in memory. If a vector does
+//! not fit, the open page is sealed, and later written once. A checkpoint seals the open page
+//! early, since a page that a checkpoint names is not rewritten.
 //!
-//! Nodes are numbered in insertion order, so an added page has consecutive nodes, like a page of
-//! the build. For each added page, two facts are in memory: its first node, and whether its last
-//! vector continues on the next page. If the last vector of a sealed page continues on the open
-//! page, the sealed page stays in memory until the open page is on storage. So a vector is either
-//! completely in memory or completely on storage.
+//! An added page has consecutive nodes. If the last vector of a sealed page continues on the open
+//! page, the sealed page stays in memory. So a vector is either completely in memory or completely
+//! on storage.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -31,41 +27,33 @@ use stratann_tier::{TierError, VolumeFile};
 
 use crate::stores::topology::placement::{PageBytes, Unwritten, Words};
 
-/// The added pages of a segment.
 pub(crate) struct Added {
     shape: SlottedShape,
-    /// The first node inserted after the build.
     built: u32,
-    /// The number of pages of the build, which precede the added pages.
     behind: u32,
-    /// The first node of each added page. If no vector starts on a page, this is the first node of
-    /// the next page.
+    /// The first node of each added page. If no vector starts on a page, the page has the first
+    /// node of the next page.
     firsts: Words,
     /// A bit for each added page: whether its last vector continues on the next page.
     runs: Words,
-    /// The number of added pages, including the open page.
     pages: AtomicU32,
-    /// Dirty pages: the open page, and sealed pages that are not on storage yet.
     unwritten: Unwritten,
     open: Mutex<Open>,
 }
 
-/// The page that the next vector joins, and the pages to be written.
 struct Open {
     builder: SlottedBuilder,
-    /// The number of the next node.
     next: u32,
-    /// Numbers of the sealed pages, in the order of writing.
+    /// In the order of writing.
     sealed: VecDeque<u32>,
     /// The written pages whose last vector continues on pages that are not all written.
     kept: Vec<u32>,
 }
 
 impl Added {
-    /// Creates the added pages of a segment whose pages have the shape `shape`. The build has
-    /// `behind` pages, and its last node is the node before `built`. `firsts` has the first nodes
-    /// of the pages that exist already, and `runs` marks the pages whose last vector continues on
-    /// the next page. `next` is the next node.
+    /// The build has `behind` pages, and ends before node `built`. `firsts` has the first nodes of
+    /// the existing added pages, and `runs` marks pages whose last vector continues on the next
+    /// page.
     pub(crate) fn new(
         shape: SlottedShape,
         built: u32,
@@ -97,19 +85,16 @@ impl Added {
         }
     }
 
-    /// Whether a node's vector is on an added page.
     #[inline]
     pub(crate) fn has(&self, node: u32) -> bool {
         node >= self.built
     }
 
-    /// The page of the segment's file on which a node's vector starts, and the number of pages that
-    /// the vector spans.
+    /// The page on which a node's vector starts, and the number of pages that the vector spans.
     #[inline]
     pub(crate) fn place_of(&self, node: u32) -> (u64, u32) {
         let all = self.pages.load(Ordering::Acquire);
         let (mut low, mut high) = (0, all);
-        // The loop finds the last page whose first node is at most `node`.
         while high - low > 1 {
             let middle = low + (high - low) / 2;
             if self.firsts.get(middle) <= node {
@@ -123,15 +108,11 @@ impl Added {
         (u64::from(self.behind) + u64::from(low), pages)
     }
 
-    /// The number of pages that the last vector on a page spans. `page` is a page of the segment's
-    /// file.
     pub(crate) fn pages_from(&self, page: u64) -> u32 {
         let at = page.saturating_sub(self.behind.into()) as u32;
         self.run(at, self.pages.load(Ordering::Acquire))
     }
 
-    /// Does the same as [`pages_from`](Self::pages_from), for added page `at` out of `all` added
-    /// pages.
     fn run(&self, at: u32, all: u32) -> u32 {
         let mut last = at;
         // The bit of a page may be set before the next page exists.
@@ -144,15 +125,14 @@ impl Added {
         last + 1 - at
     }
 
-    /// Returns an error if the tables give a vector more pages than allowed. A read of such a
-    /// vector would exceed the planned memory.
+    /// An error if the tables give a vector more pages than memory is planned for.
     pub(crate) fn too_long(&self) -> Option<String> {
         let all = self.pages.load(Ordering::Acquire);
         let run = |at| (u64::from(self.behind) + u64::from(at), self.run(at, all));
         too_long(&self.shape, (0..all).map(run))
     }
 
-    /// Whether a vector starts on an added page. The page must not be the last added page.
+    /// Whether a vector starts on an added page that is not the last.
     fn starts(&self, at: u32) -> bool {
         self.firsts.get(at) != self.firsts.get(at + 1)
     }
@@ -161,8 +141,6 @@ impl Added {
         self.runs.get(at / 32) >> (at % 32) & 1 != 0
     }
 
-    /// Returns the bytes of consecutive pages, if not all of them are on storage yet. The bytes of
-    /// the open page have the vectors that were inserted so far.
     #[inline]
     pub(crate) fn unwritten(&self, page: u64, pages: u32) -> Option<PageBytes> {
         let first = u32::try_from(page).ok()?;
@@ -173,8 +151,7 @@ impl Added {
         }
     }
 
-    /// Joins a page with the pages `behind` it. Returns `None` if one of these is on storage
-    /// already.
+    /// `None` if one of the pages `behind` is on storage already.
     fn put_together(&self, first: PageBytes, behind: Range<u32>) -> Option<PageBytes> {
         let mut all = first.to_vec();
         for page in behind {
@@ -183,11 +160,8 @@ impl Added {
         Some(all.into())
     }
 
-    /// Appends the encoded vector of the next node. The caller increases the number of nodes after
-    /// this call. A thread that sees the new number also finds the vector.
-    ///
-    /// # Panics
-    /// Panics if `node` is not the next node.
+    /// The caller increases the number of nodes afterwards, so that threads that see the new number
+    /// find the vector.
     pub(crate) fn append(&self, node: u32, id: u64, code: &[u8]) {
         let mut open = self.open.lock();
         assert_eq!(
@@ -219,14 +193,12 @@ impl Added {
         self.pages.store(pages, Ordering::Release);
     }
 
-    /// Makes the current bytes of an added page visible to searches.
     fn show(&self, builder: &mut SlottedBuilder, at: u32) {
         let number = self.behind + at;
         self.unwritten
             .insert(number, Arc::from(builder.finish(number.into())));
     }
 
-    /// Seals the open page, so that no more vectors join it.
     pub(crate) fn seal(&self) {
         let mut open = self.open.lock();
         if !open.builder.is_empty() {
@@ -237,11 +209,8 @@ impl Added {
         }
     }
 
-    /// Writes the sealed pages. The lock on `file` lets only one thread write. Inserts continue
-    /// during the write.
-    ///
-    /// # Errors
-    /// A page cannot be written. The page stays in memory, and the next call tries again.
+    /// Writes the sealed pages, while inserts continue. If a page cannot be written, it stays in
+    /// memory for the next call.
     pub(crate) fn write(&self, file: &Mutex<Box<dyn VolumeFile>>) -> Result<u64, TierError> {
         let mut written = 0;
         if self.open.lock().sealed.is_empty() {
@@ -262,14 +231,13 @@ impl Added {
         }
     }
 
-    /// Releases pages whose vectors are completely on storage. The page `page` and all earlier
-    /// pages must be on storage. `kept` has the pages that must stay in memory.
+    /// Releases pages whose vectors are completely on storage. All pages up to `page` are on
+    /// storage. `kept` has the pages that must stay.
     fn let_go(&self, kept: &mut Vec<u32>, page: u32) {
         let at = page - self.behind;
         let goes_on = self.goes_on(at);
         kept.push(page);
-        // If the page's last vector continues, and none starts on the page, then the page has only
-        // the middle of a vector.
+        // If the last vector continues and none starts, the page has only the middle of a vector.
         let starts = !goes_on || self.starts(at);
         let whole = match (starts, goes_on) {
             (true, true) => kept.len() - 1,
@@ -289,7 +257,6 @@ impl Added {
         (0..pages).map(|at| self.firsts.get(at)).collect()
     }
 
-    /// Returns the set of added pages whose last vector continues on the next page.
     pub(crate) fn runs(&self) -> RunsOn {
         let mut runs = RunsOn::default();
         for at in (0..self.pages.load(Ordering::Acquire)).filter(|&at| self.goes_on(at)) {
@@ -298,21 +265,19 @@ impl Added {
         runs
     }
 
-    /// The numbers of all added pages in the file of the segment.
     pub(crate) fn pages(&self) -> std::ops::Range<u64> {
         let behind = u64::from(self.behind);
         behind..behind + u64::from(self.pages.load(Ordering::Acquire))
     }
 
-    /// The approximate bytes of memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         let words = self.firsts.memory_bytes() + self.runs.memory_bytes();
         words as usize + (1 + self.shape.pages_per_record()) * self.shape.page_bytes()
     }
 }
 
-/// Returns an error if a vector spans more pages than the shape allows. `runs` has pages, each with
-/// the number of pages that the last vector on it spans.
+/// An error if a vector spans more pages than the shape allows. `runs` has pages, and the number of
+/// pages that the last vector of each spans.
 pub(super) fn too_long(
     shape: &SlottedShape,
     mut runs: impl Iterator<Item = (u64, u32)>,
@@ -324,7 +289,7 @@ pub(super) fn too_long(
     ))
 }
 
-/// Sets the bit of an added page. Only one thread may call this at a time.
+/// Only one thread may call this at a time.
 fn set(bits: &Words, at: u32) {
     bits.word(at / 32)
         .fetch_or(1 << (at % 32), Ordering::Release);
@@ -338,7 +303,6 @@ mod tests {
 
     use super::*;
 
-    /// The vectors of nodes from number 50 on, in a segment whose build has seven pages.
     struct Place {
         _folder: tempfile::TempDir,
         volume: Directory,
@@ -372,8 +336,7 @@ mod tests {
             self.added.append(node, u64::from(node) + 1000, &vector);
         }
 
-        /// Checks that a node's vector is readable, and spans no page too many. Returns whether the
-        /// vector is in memory.
+        /// Whether the vector of a node is in memory. It must be readable in any case.
         fn find(&self, node: u32, length: usize) -> bool {
             let (page, pages) = self.added.place_of(node);
             let unwritten = self.added.unwritten(page, pages);
@@ -394,7 +357,6 @@ mod tests {
             let mut scratch = Vec::new();
             let vector = view.whole(slot, behind, true, &mut scratch).unwrap();
             assert_eq!(vector, Self::vector(node, length));
-            // The vector spans no more pages than it needs.
             let end = view.vector_bytes(slot).unwrap() as usize;
             assert!(pages == 1 || end > 4064 * (pages as usize - 2), "{node}");
             unwritten.is_some()
@@ -423,7 +385,6 @@ mod tests {
         for node in 50..60 {
             assert!(!place.find(node, 1000), "{node}");
         }
-        // From here on, the state is the state after the index is opened again.
         let runs = added.runs();
         assert!(runs.is_empty());
         let again = Added::new(old, 50, 7, (&firsts, &runs), 60);
@@ -462,8 +423,6 @@ mod tests {
                     place.added.write(&place.file).unwrap();
                     assert!(place.added.unwritten.all().is_empty());
                     sealed = node + 1;
-                    // After the index is opened again, the same vectors are found, and new vectors
-                    // can be added.
                     let (firsts, runs) = (place.added.firsts(), place.added.runs());
                     assert!(!runs.is_empty());
                     let again = Added::new(shape, 50, 7, (&firsts, &runs), sealed);
@@ -492,7 +451,6 @@ mod tests {
         assert_eq!(again(long), None);
         let what = again(short).unwrap();
         assert!(what.starts_with("a vector spans "), "{what}");
-        // The shape of this file allows no record to continue on another page.
         let text = again(200).unwrap();
         assert!(text.ends_with("each spans at most 1"), "{text}");
     }

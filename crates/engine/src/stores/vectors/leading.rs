@@ -1,6 +1,4 @@
-//! Reads the leading parts of vectors, for code that reads all vectors of a layered index. Leading
-//! parts are on the pages with lists, and the trailing parts are in segments. The code reads nodes
-//! in order.
+//! Reads the leading parts of vectors, for code that reads all vectors of a layered index in order.
 //!
 //! ```text
 //!   nodes on pages of the build:                 a window of these pages, read at once
@@ -15,46 +13,33 @@ use crate::Error;
 use crate::stores::topology::placement::Placement;
 use crate::stores::{NodePages, PageView, Pages, on_pages};
 
-/// The approximate bytes of pages that are read at a time.
 const PIECE: usize = 1 << 20;
 
-/// The file that has the leading parts.
 #[derive(Clone, Copy)]
 pub(crate) struct LeadingFile<'f> {
-    /// The volume of the file.
     pub(crate) volume: &'f dyn Volume,
-    /// The name of the file in the volume.
     pub(crate) name: &'f str,
-    /// The pages of the file.
     pub(crate) pages: &'f Pages,
-    /// The placement of nodes, if the file took direct inserts.
+    /// Set if the file took direct inserts.
     pub(crate) placement: Option<&'f Placement>,
 }
 
-/// A reader of pages with leading parts, a window at a time.
 #[derive(Default)]
 pub(crate) struct LeadingParts {
     window: Vec<u8>,
-    /// The first page in the window, and the number of pages in it.
     first: u64,
     count: u64,
-    /// The page of the window that was verified last.
     verified: Option<u64>,
-    /// The bytes of a single page. The next two fields are the number of this page, if the bytes
-    /// are its version on storage, and whether the page was verified.
+    /// The bytes of a single page.
     alone: Vec<u8>,
+    /// The number of this page, if its bytes are from storage.
     alone_is: Option<u64>,
     alone_verified: bool,
-    /// The leading part of a node that is on no page.
     part: Vec<u8>,
 }
 
 impl LeadingParts {
-    /// Returns the id of a node and the leading part of its vector. Successive calls are fast if
-    /// their nodes ascend.
-    ///
-    /// # Errors
-    /// A page cannot be read, is damaged, or does not have the node.
+    /// Successive calls are fast if their nodes ascend.
     pub(crate) fn of<'s>(
         &'s mut self,
         file: &LeadingFile<'s>,
@@ -111,9 +96,9 @@ impl LeadingParts {
         Ok((record.id, record.vector))
     }
 
-    /// Reads a page from storage. If a node has moved to the page, the page is read alone.
-    /// Otherwise the page is read together with the next pages, as a window. Returns whether the
-    /// page must still be verified, and whether it is in the window.
+    /// Reads a page. If a node has moved to the page, it is read alone, and otherwise with the next
+    /// pages as a window. Returns whether it must still be verified, and whether it is in the
+    /// window.
     fn read<N: NodePages>(
         &mut self,
         file: &LeadingFile<'_>,

@@ -5,16 +5,13 @@ use stratann_layout::Manifest;
 
 use crate::stores::VectorsAt;
 
-/// The model of a file's vectors.
 pub(crate) enum VectorModel {
-    /// Each record is a whole vector.
     Whole(SegmentModel),
-    /// Each record is the trailing part of a vector, whose leading part is beside its list.
+    /// The leading part of the vector is beside its list.
     Trailing(NestedModel),
 }
 
 impl VectorModel {
-    /// Parses the model. `vectors` says where the vectors are stored.
     pub(crate) fn from_bytes(bytes: &[u8], vectors: VectorsAt) -> Result<Self, CodecError> {
         Ok(match vectors {
             VectorsAt::Records | VectorsAt::Segments => {
@@ -24,8 +21,7 @@ impl VectorModel {
         })
     }
 
-    /// Does the same as [`from_bytes`](VectorModel::from_bytes), but refuses a model that does not
-    /// fit the vectors of an index.
+    /// Refuses a model that does not fit the vectors of an index.
     pub(crate) fn of_index(
         bytes: &[u8],
         vectors: VectorsAt,
@@ -43,7 +39,6 @@ impl VectorModel {
         Ok(model)
     }
 
-    /// Returns the model as bytes.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         match self {
             Self::Whole(model) => model.to_bytes(),
@@ -51,7 +46,6 @@ impl VectorModel {
         }
     }
 
-    /// Whether vectors may be coded as differences from the base of their chunk.
     pub(crate) fn has_bases(&self) -> bool {
         match self {
             Self::Whole(model) => model.codec() == VectorCodec::Huffman,
@@ -59,8 +53,7 @@ impl VectorModel {
         }
     }
 
-    /// The bytes of memory of the model's tables. The tables for whole vectors are small, so they
-    /// are not counted.
+    /// The small tables of whole vectors are not counted.
     pub(crate) fn memory_bytes(&self) -> usize {
         match self {
             Self::Whole(_) => 0,
@@ -68,7 +61,6 @@ impl VectorModel {
         }
     }
 
-    /// The element type and the dimension.
     fn shape(&self) -> Shape {
         match self {
             Self::Whole(model) => model.shape(),
@@ -76,8 +68,7 @@ impl VectorModel {
         }
     }
 
-    /// Decodes a vector into `out`. `bytes` are the vector's bytes in the file. If the model is for
-    /// trailing parts, `leading` is the vector's leading part.
+    /// `bytes` is a vector in the file. A trailing part also needs the `leading` part.
     #[inline]
     pub(crate) fn decode(
         &self,

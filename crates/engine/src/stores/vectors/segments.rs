@@ -1,19 +1,14 @@
-//! Segments of compressed vectors. A search in the decoupled layout reads them for re-ranking
+//! Segments of compressed vectors, which a search in the decoupled layout reads for re-ranking
 //! (DecoupleVS §3.3).
 //!
-//! The number of a node, divided by the number of vectors in a segment or a chunk, gives the
-//! segment or the chunk of the node. The directory of the segment has the page of the node. The
-//! directory is made from the boundaries in the chunk metadata. The record of a vector has the id
-//! of the node. Vectors inserted after the build are on pages at the end of the last segment.
+//! A division of the number of a node gives its segment and its chunk. The directory of the segment
+//! gives its page. Vectors inserted after the build are on pages at the end of the last segment.
 //!
-//! If a merge [kept](Kept) the file of a segment, the segment has fewer nodes than records, and its
-//! pages have older node numbers. A table of the first node of each segment then gives the segment
-//! of a node. To find the slot of a node, the code counts the slots of the page that are not
-//! garbage.
+//! If a merge [kept](Kept) the file of a segment, the file has garbage records, and its pages have
+//! older node numbers. The slot of a node then counts only slots that are not garbage.
 //!
-//! A record that does not fit the remaining space of its page continues on the next page. So the
-//! position of a vector is an [`Extent`]: the page on which it starts, and the pages on which it
-//! continues. One read returns all these pages.
+//! A record that does not fit its page continues on the next page. So the position of a vector is
+//! an [`Extent`] of pages, which one read returns.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -32,74 +27,60 @@ use crate::stores::topology::placement::PageBytes;
 use crate::stores::{Placed, VectorsAt, undecodable};
 use crate::{Error, stored};
 
-/// One segment.
 pub(crate) struct Segment {
     pub(crate) tier: Arc<dyn Tier>,
     pub(crate) pages: SlottedPages,
     /// The pages of the build whose last record continues on the next page.
     runs: RunsOn,
     pub(crate) model: VectorModel,
-    /// The number of vectors in a chunk.
     pub(crate) chunk_vectors: u32,
     /// For each chunk that is stored as differences, its base vector.
     pub(crate) bases: Vec<Option<Vec<u8>>>,
-    /// The first node of the segment.
     pub(crate) first: u32,
-    /// The node after the last node that the build put into the segment.
+    /// The node after the last node of the build in this segment.
     pub(crate) end: u32,
-    /// The file's name in the volume.
     pub(crate) name: String,
-    /// The pages of the segment that are in memory.
     pub(crate) resident: Resident,
-    /// The differences between the segment's nodes and its file, if a merge kept the file.
     pub(crate) kept: Option<Kept>,
 }
 
 /// The differences between the nodes of a segment and its file, which a merge kept.
 pub(crate) struct Kept {
-    /// The first node of the segment in the older numbering, which its pages use.
+    /// The first node of the segment in the older numbering of its pages.
     pub(crate) first: u32,
-    /// The slots of garbage records.
     pub(crate) dead: DeadSlots,
 }
 
-/// The segments of an index.
 pub(crate) struct Segments {
     segments: Vec<Segment>,
-    /// The number of vectors in each segment except the last. It is used if `firsts` is empty.
+    /// The number of vectors in each segment except the last, if `firsts` is empty.
     capacity: u32,
-    /// The first node of each segment, if segments have different sizes. Otherwise the list is
-    /// empty.
+    /// The first node of each segment; empty if segments have the same size.
     firsts: Vec<u32>,
-    /// The added pages of the last segment, once the segment may take new vectors.
+    /// Set once the last segment may take new vectors.
     added: OnceLock<Added>,
 }
 
-/// Consecutive pages of a segment: the pages of a vector, or the pages of all vectors that start on
-/// a page.
+/// The pages of a vector, or of all vectors that start on a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(crate) segment: usize,
-    /// The first page.
     pub(crate) page: u64,
-    /// The number of pages.
     pub(crate) pages: u32,
 }
 
 impl Extent {
-    /// The page after the last page of this range.
     #[inline]
     pub(crate) fn end(self) -> u64 {
         self.page + u64::from(self.pages)
     }
 
-    /// Whether this range contains all of `other`.
     #[inline]
     pub(crate) fn covers(self, other: Extent) -> bool {
         self.segment == other.segment && self.page <= other.page && other.end() <= self.end()
     }
 
-    /// The bytes of `other`, out of the bytes of this range. This range must cover `other`.
+    /// This range must cover `other`.
     #[inline]
     pub(crate) fn part(self, bytes: &[u8], other: Extent) -> &[u8] {
         let size = bytes.len() / self.pages as usize;
@@ -108,8 +89,7 @@ impl Extent {
     }
 }
 
-/// A view of a page of vectors. Its bytes include the following pages with the end of the page's
-/// last record.
+/// A page of vectors, with the following pages that have the end of its last record.
 #[derive(Clone, Copy)]
 pub(crate) struct VectorPage<'p> {
     view: SlottedView<'p>,
@@ -117,11 +97,8 @@ pub(crate) struct VectorPage<'p> {
 }
 
 impl Segments {
-    /// Opens the segments that the manifest names. `vectors` says whether segments have whole
-    /// vectors. The call reads tables and models, but no pages.
-    ///
-    /// # Errors
-    /// A file is missing, damaged, of a later format or of another index.
+    /// Opens the segments that the manifest names. `vectors` says whether vectors are whole or in
+    /// parts.
     pub(crate) fn open(
         volume: &dyn Volume,
         manifest: &Manifest,
@@ -137,8 +114,8 @@ impl Segments {
         })
     }
 
-    /// Joins segments, which must be in node order. Unless they may be `uneven`, all segments
-    /// except the last must have the same number of vectors. Returns `None` if they do not.
+    /// Joins segments in node order. Only if they may be `uneven`, segments before the last may
+    /// differ in size.
     pub(crate) fn new(segments: Vec<Segment>, uneven: bool) -> Option<Self> {
         let capacity = segments.first().map_or(0, |first| first.end - first.first);
         let starts = |n: usize| n as u64 * u64::from(capacity);
@@ -158,20 +135,17 @@ impl Segments {
         })
     }
 
-    /// The segment that takes new vectors.
     pub(crate) fn last(&self) -> &Segment {
         &self.segments[self.segments.len() - 1]
     }
 
-    /// The added pages of the last segment, if this segment may take new vectors.
     #[inline]
     pub(crate) fn added(&self) -> Option<&Added> {
         self.added.get()
     }
 
-    /// Lets the last segment take new vectors. `firsts` has the first nodes of the pages that a
-    /// checkpoint has added already. `runs` marks the pages whose last record continues on the next
-    /// page. `next` is the next node.
+    /// Lets the last segment take new vectors, from node `next` on. `firsts` has the first nodes of
+    /// added pages. `runs` marks pages whose last record continues on the next page.
     pub(crate) fn grow(&self, firsts: &[u32], runs: &RunsOn, next: u32) -> &Added {
         self.added.get_or_init(|| {
             let Segment { pages, end, .. } = self.last();
@@ -180,7 +154,7 @@ impl Segments {
         })
     }
 
-    /// Returns the pages of a vector, if not all of them are on storage yet.
+    /// The pages of a vector, if not all of them are on storage yet.
     #[inline]
     pub(crate) fn unwritten(&self, place: Extent) -> Option<PageBytes> {
         let added = self.added.get()?;
@@ -189,7 +163,6 @@ impl Segments {
             .flatten()
     }
 
-    /// The position of a node's vector.
     #[inline]
     pub(crate) fn place_of(&self, node: u32) -> Extent {
         let last = self.segments.len() - 1;
@@ -214,7 +187,7 @@ impl Segments {
         }
     }
 
-    /// A page of a segment, with the following pages that have the end of its last record.
+    /// A page, and the following pages with the end of its last record.
     pub(crate) fn extent_of(&self, segment: usize, page: u64) -> Extent {
         let added = self
             .added
@@ -231,8 +204,7 @@ impl Segments {
         }
     }
 
-    /// The nodes of a segment in an index of `all` nodes. The last segment also has all nodes
-    /// inserted after the build.
+    /// The last segment also has the nodes inserted after the build.
     pub(crate) fn nodes_of(&self, segment: usize, all: u32) -> Range<u32> {
         let Segment { first, end, .. } = self.segments[segment];
         match segment + 1 == self.segments.len() {
@@ -241,31 +213,26 @@ impl Segments {
         }
     }
 
-    /// The number of segments.
     pub(crate) fn len(&self) -> usize {
         self.segments.len()
     }
 
-    /// A segment by number.
     #[inline]
     pub(crate) fn get(&self, segment: usize) -> &Segment {
         &self.segments[segment]
     }
 
-    /// All segments.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Segment> {
         self.segments.iter()
     }
 
-    /// All segments, so that a test can replace their tiers.
     #[cfg(test)]
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Segment> {
         self.segments.iter_mut()
     }
 
-    /// Loads the hottest `share` of all pages into memory. Pages added after the build count too.
-    /// If `heat` is `None`, the call loads the first pages. No other thread may use the segments
-    /// yet, and no vector may be added during the call.
+    /// Loads the hottest `share` of all pages, or the first pages without `heat`. No other thread
+    /// may use the segments.
     pub(crate) fn load(
         &mut self,
         volume: &dyn Volume,
@@ -281,7 +248,7 @@ impl Segments {
         let all = vec![true; (built.sum::<u64>() + added) as usize];
         let mut hot = hottest(heat, &all, share);
         let last = self.segments.len() - 1;
-        // The numbers of pages continue from one segment to the next. The added pages come last.
+        // Page numbers continue from one segment to the next. The added pages come last.
         let mut before = 0;
         for (n, segment) in self.segments.iter_mut().enumerate() {
             let more = if n == last { added } else { 0 };
@@ -302,7 +269,6 @@ impl Segments {
         Ok(())
     }
 
-    /// Bytes of directories and base vectors in memory.
     pub(crate) fn metadata_bytes(&self) -> usize {
         let segments: usize = self.segments.iter().map(Segment::metadata_bytes).sum();
         let added = self.added.get().map_or(0, Added::memory_bytes);
@@ -311,7 +277,6 @@ impl Segments {
 }
 
 impl Segment {
-    /// Opens segment `n`.
     fn open(
         volume: &dyn Volume,
         manifest: &Manifest,
@@ -337,8 +302,7 @@ impl Segment {
             model: model(&file, VectorModel::from_bytes(&chunks.model, vectors))?,
             chunk_vectors: chunks.chunk_vectors,
             first: span.first,
-            // Both numbers are from the manifest. An earlier check ensures that the manifest's node
-            // numbers fit a `u32`.
+            // An earlier check ensures that the manifest's node numbers fit a `u32`.
             end: span.first + span.nodes as u32,
             name: entry.name.clone(),
             resident: Resident::default(),
@@ -356,8 +320,8 @@ impl Segment {
         }
     }
 
-    /// The approximate bytes of a read of a vector. They are a page and the mean length of a
-    /// vector, but at most the pages that a vector may span.
+    /// The bytes of a read: a page and the mean length of a vector, but at most the pages that a
+    /// vector may span.
     pub(crate) fn read_bytes(&self) -> usize {
         let shape = &self.pages.shape;
         let all = self.pages.directory.pages() * shape.page_bytes() as u64;
@@ -365,8 +329,6 @@ impl Segment {
         (shape.page_bytes() + vector).min(shape.page_bytes() * shape.pages_per_record())
     }
 
-    /// The page on which the vector of a node of the build starts, and the number of pages that the
-    /// vector spans.
     #[inline]
     fn place_of(&self, node: u32) -> (u64, u32) {
         let page = self.pages.page_of(node);
@@ -376,7 +338,6 @@ impl Segment {
         (page, 1)
     }
 
-    /// The number of pages that the last record on a page of the build spans.
     fn pages_from(&self, page: u64) -> u32 {
         let dead = |kept: &Kept, page| !kept.dead.of_page(page).is_empty();
         self.runs.pages(page, |page| {
@@ -385,7 +346,6 @@ impl Segment {
         })
     }
 
-    /// Whether the record of a node is the last record that starts on its page.
     fn is_last(&self, node: u32, page: u64) -> bool {
         let directory = &self.pages.directory;
         let dead_behind = |kept: &Kept| {
@@ -397,15 +357,12 @@ impl Segment {
         directory.is_last(node) && !self.kept.as_ref().is_some_and(dead_behind)
     }
 
-    /// The position of pages in the file: offset and length in bytes.
     #[inline]
     pub(crate) fn span(&self, place: Extent) -> (u64, usize) {
         let (offset, size) = self.pages.place(place.page);
         (offset, place.pages as usize * size)
     }
 
-    /// Returns a view of a page on its bytes. `bytes` may continue with the following pages, which
-    /// have the end of the page's last record.
     #[inline]
     pub(crate) fn view<'p>(
         &'p self,
@@ -422,7 +379,6 @@ impl Segment {
         Ok(VectorPage { view, behind })
     }
 
-    /// The slot of `node`, which is on page `number`.
     #[inline]
     fn slot_of(&self, node: u32, number: u64, page: &VectorPage<'_>) -> usize {
         match &self.kept {
@@ -435,9 +391,9 @@ impl Segment {
         }
     }
 
-    /// Decodes the vector of `node` into `out`, and returns the id. The vector starts on page
-    /// `number` of the segment. If the segment has only trailing parts, `leading` is the leading
-    /// part of the vector. `scratch` is for a record that spans several pages.
+    /// Decodes the vector of `node`, which starts on page `number`, and returns the id. If the
+    /// segment has trailing parts, `leading` is the leading part. `scratch` is for a record that
+    /// spans several pages.
     #[inline]
     pub(crate) fn vector(
         &self,
@@ -470,7 +426,6 @@ impl Segment {
         }
     }
 
-    /// The nodes whose vectors start on page `number` of the segment, in slot order.
     pub(crate) fn nodes(&self, number: u64, page: &VectorPage<'_>) -> Range<u32> {
         let (first, garbage) = match &self.kept {
             None => (page.view.first(), 0),
@@ -483,8 +438,6 @@ impl Segment {
         first..first.saturating_add(page.view.len().saturating_sub(garbage) as u32)
     }
 
-    /// Returns the slot of a node on page `number` of the segment, the id of the node, and the
-    /// bytes of its stored vector.
     pub(crate) fn record(
         &self,
         node: u32,
@@ -501,7 +454,6 @@ impl Segment {
         self.end - self.first + garbage as u32
     }
 
-    /// Appends a new vector in the form in which pages store it.
     pub(crate) fn encode(&self, vector: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
         let encoded = match &self.model {
             VectorModel::Whole(model) => model.encode(vector, None, out),

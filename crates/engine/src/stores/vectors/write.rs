@@ -20,7 +20,6 @@ use crate::stores::writing::slotted::SlottedFile;
 use crate::stores::writing::{Choices, Writing};
 use crate::{BuildOptions, Compression, Error};
 
-/// The format of segments. It decides where each vector is stored.
 pub(crate) struct SegmentFormat {
     vectors: SlottedShape,
     pub(crate) coding: Coding,
@@ -29,9 +28,8 @@ pub(crate) struct SegmentFormat {
     segment_nodes: u32,
 }
 
-/// Returns the number of nodes in a chunk and in a segment. The arguments are the bytes of vectors
-/// that each should have. The results are rounded down to whole vectors and whole chunks, but are
-/// at least one.
+/// The number of nodes in a chunk and in a segment, for the given bytes of vectors. Both are
+/// rounded down, but at least one.
 fn sizes(vector_bytes: usize, chunk_bytes: u64, segment_bytes: u64) -> (u32, u32) {
     let nodes = |bytes: u64| bytes / vector_bytes as u64;
     let chunk_nodes = nodes(chunk_bytes).clamp(1, u64::from(u32::MAX));
@@ -39,8 +37,7 @@ fn sizes(vector_bytes: usize, chunk_bytes: u64, segment_bytes: u64) -> (u32, u32
     (chunk_nodes as u32, (segment_chunks * chunk_nodes) as u32)
 }
 
-/// Returns the number of vectors in each segment that a build with these options writes. Only the
-/// last segment may have fewer vectors. A vector has `vector_bytes` bytes.
+/// Only the last segment has fewer vectors.
 pub(crate) fn segment_vectors(options: &BuildOptions, vector_bytes: usize) -> u32 {
     sizes(vector_bytes, options.chunk_bytes, options.segment_bytes).1
 }
@@ -48,9 +45,7 @@ pub(crate) fn segment_vectors(options: &BuildOptions, vector_bytes: usize) -> u3
 /// A segment whose file the next checkpoint keeps unchanged.
 #[derive(Debug)]
 pub(crate) struct KeptSegment {
-    /// The entry of its file.
     pub(crate) vectors: FileEntry,
-    /// Its description in the next manifest.
     pub(crate) facts: SegmentFacts,
     /// Its chunks, with the node numbers of the next checkpoint.
     pub(crate) chunks: ChunksFile,
@@ -59,14 +54,11 @@ pub(crate) struct KeptSegment {
 }
 
 impl SegmentFormat {
-    /// Creates the format for whole vectors. A vector may span several pages. With the paper's
-    /// compression, a page has only whole vectors. The options give the bytes of vectors in chunks
-    /// and segments.
+    /// Whole vectors may span several pages, except with the paper's compression.
     pub(crate) fn new(choices: &Choices<'_>) -> Result<Self, Error> {
         let (options, coding) = (choices.options, choices.coding()?);
         let vectors = match choices.compression {
-            // In the paper, a block has only whole vectors, and the metadata has the last vector of
-            // each block.
+            // In the paper, a block has only whole vectors.
             Compression::Paper => {
                 check_memory(options, choices.source)?;
                 choices.slotted(FileKind::Vectors, coding.largest_vector())?
@@ -84,7 +76,6 @@ impl SegmentFormat {
         })
     }
 
-    /// Does the same as [`new`](Self::new), for trailing parts of vectors.
     pub(crate) fn of_parts(choices: &Choices<'_>) -> Result<Self, Error> {
         let format = Self::new(choices)?;
         let (_, trailing) = format.coding.largest_parts();
@@ -94,14 +85,12 @@ impl SegmentFormat {
         })
     }
 
-    /// The number of vectors in a segment. Only the last segment may have fewer vectors.
     pub(crate) fn segment_nodes(&self) -> u32 {
         self.segment_nodes
     }
 }
 
-/// Returns an error if a chunk does not fit into memory. A build needs a whole chunk in memory, to
-/// find the base of its vectors.
+/// A build needs a whole chunk in memory, to find the base of its vectors.
 fn check_memory(options: &BuildOptions, source: &dyn VectorSource) -> Result<(), Error> {
     let vectors = (source.rows() as u64).saturating_mul(source.row_bytes() as u64);
     let needs = options.chunk_bytes.min(vectors).saturating_mul(4);
@@ -118,7 +107,6 @@ fn check_memory(options: &BuildOptions, source: &dyn VectorSource) -> Result<(),
     }
 }
 
-/// The names of the codecs of segments, in the order of their first use.
 pub(crate) fn codecs(segments: &[SegmentFacts]) -> String {
     let mut names: Vec<&str> = Vec::new();
     for segment in segments {
@@ -130,8 +118,7 @@ pub(crate) fn codecs(segments: &[SegmentFacts]) -> String {
 }
 
 impl KeptSegment {
-    /// Returns the files of the segment, which gets the number `n`: the existing file of vectors,
-    /// and a new file of its chunks.
+    /// The existing file of vectors, and a new file of its chunks. The segment gets the number `n`.
     pub(crate) fn files(&self, build: &Writing<'_>, n: u32) -> Result<[FileEntry; 2], Error> {
         let vectors = FileEntry {
             role: FileEntry::role_of(FileKind::Vectors, Some(n)),
@@ -143,19 +130,16 @@ impl KeptSegment {
     }
 }
 
-/// A segment that is being written.
 pub(crate) struct SegmentWriter {
     n: u32,
     range: Range<u32>,
     pub(crate) code: SegmentCode,
     file: SlottedFile,
     chunk_nodes: u32,
-    /// The complete chunks.
     chunks: Vec<Chunk>,
 }
 
 impl SegmentWriter {
-    /// Trains the model for the vectors of the `n`-th segment, and begins the file of the segment.
     pub(crate) fn begin(
         build: &Writing<'_>,
         format: &SegmentFormat,
@@ -170,7 +154,6 @@ impl SegmentWriter {
         Self::with(build, format, n, range, code)
     }
 
-    /// Begins the file of the `n`-th segment. Its vectors are coded with `code`.
     pub(crate) fn with(
         build: &Writing<'_>,
         format: &SegmentFormat,
@@ -188,12 +171,10 @@ impl SegmentWriter {
         })
     }
 
-    /// The node after the segment's last node.
     pub(crate) fn end(&self) -> u32 {
         self.range.end
     }
 
-    /// Encodes and appends the vector of the next node.
     pub(crate) fn push(&mut self, node: u32, id: u64, vector: &[u8]) -> Result<(), Error> {
         self.file.push(id, &[], vector)?;
         let done = node + 1 - self.range.start;
@@ -203,7 +184,6 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Completes the chunk whose last node is `last`.
     fn end_chunk(&mut self, last: u32) -> Result<(), Error> {
         self.file.end_page()?;
         let first_page = self
@@ -228,7 +208,6 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// The description of the segment for the manifest.
     pub(crate) fn facts(&self) -> SegmentFacts {
         SegmentFacts {
             first: self.range.start,
@@ -238,7 +217,6 @@ impl SegmentWriter {
         }
     }
 
-    /// Completes the segment's files.
     pub(crate) fn finish(self, build: &Writing<'_>) -> Result<[FileEntry; 2], Error> {
         let chunks = ChunksFile {
             model: self.code.model.to_bytes(),

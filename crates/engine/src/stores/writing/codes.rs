@@ -1,5 +1,5 @@
-//! The PQ codes of all nodes. A build writes them to a file of their own. If the record of a node
-//! has the codes of its neighbours, the build keeps all codes for look-ups instead.
+//! The PQ codes of all nodes. They are written to a file, or kept for look-ups if records have
+//! codes.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,10 +15,8 @@ use crate::codebook::Codebook;
 use crate::data::VectorSource;
 use crate::progress::Stage;
 
-/// The number of rows that are encoded together.
 const BATCH: usize = 1024;
 
-/// Encodes rows.
 struct Encoder<'a> {
     build: &'a Writing<'a>,
     codebook: &'a Codebook,
@@ -36,7 +34,6 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// Encodes vectors. Returns their codes one after the other.
     fn encode(&mut self, vectors: &[u8]) -> &[u8] {
         let (element, dim) = (self.build.source.element(), self.codebook.dim());
         let count = vectors.len() / (dim * element.size());
@@ -54,7 +51,6 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// The file of codes while a build writes it.
 pub(crate) struct CodesFile<'a> {
     encoder: Encoder<'a>,
     file: Sequential,
@@ -62,7 +58,6 @@ pub(crate) struct CodesFile<'a> {
 }
 
 impl<'a> CodesFile<'a> {
-    /// Creates the file.
     pub(crate) fn create(build: &'a Writing<'a>, codebook: &'a Codebook) -> Result<Self, Error> {
         let bytes = build.source.rows() as u64 * codebook.code_bytes() as u64;
         Ok(Self {
@@ -72,7 +67,6 @@ impl<'a> CodesFile<'a> {
         })
     }
 
-    /// Appends the codes of the next nodes' vectors.
     pub(crate) fn push(&mut self, vectors: &[u8]) -> Result<(), Error> {
         let file = &mut self.file;
         let codes = self.encoder.encode(vectors);
@@ -81,7 +75,6 @@ impl<'a> CodesFile<'a> {
         Ok(())
     }
 
-    /// Completes the file. The caller must have added all nodes.
     pub(crate) fn finish(self) -> Result<FileEntry, Error> {
         let mut file = self.file;
         let header = self
@@ -91,8 +84,7 @@ impl<'a> CodesFile<'a> {
     }
 }
 
-/// The codes of all nodes, for look-ups. They are in memory. If the memory cap is too low, they are
-/// in a scratch file.
+/// If the memory cap is too low, the codes are in a scratch file.
 pub(crate) struct NodeCodes {
     store: Store,
     code_bytes: usize,
@@ -100,12 +92,11 @@ pub(crate) struct NodeCodes {
 
 enum Store {
     Memory(Vec<u8>),
-    /// The scratch file, and its name for errors.
     Scratch(File, String),
 }
 
 impl NodeCodes {
-    /// Encodes all rows, which must be in node order.
+    /// The rows must be in node order.
     pub(crate) fn encode(
         build: &Writing<'_>,
         rows: &dyn VectorSource,
@@ -148,7 +139,6 @@ impl NodeCodes {
         Ok(Self { store, code_bytes })
     }
 
-    /// Replaces the content of `out` with the codes of some nodes, one after the other.
     pub(crate) fn gather(&self, nodes: &[u32], out: &mut Vec<u8>) -> Result<(), Error> {
         let bytes = self.code_bytes;
         out.resize(nodes.len() * bytes, 0);

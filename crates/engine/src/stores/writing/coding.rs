@@ -1,4 +1,4 @@
-//! The codecs of lists and vectors. They are trained on samples of the lists and of the vectors.
+//! The codecs of lists and vectors, trained on samples.
 //!
 //! | compression | lists | vectors |
 //! |---|---|---|
@@ -20,19 +20,15 @@ use crate::graph::Lists;
 use crate::stores::vectors::model::VectorModel;
 use crate::{Compression, Error};
 
-/// The largest number of lists on which a codec is trained.
 const SAMPLED_LISTS: u64 = 10_000;
-/// The number of Huffman tables for the gaps in lists. With more tables, lists become hardly
-/// shorter.
+/// The number of Huffman tables for the gaps in lists. More tables make lists hardly shorter.
 const LIST_TABLES: usize = 4;
-/// The bytes of the vectors on which the codec of a segment is trained, and the least number of
-/// these vectors. [`SegmentModel::train`] uses at most this number of bytes.
+/// The bytes of the sample for the codec of a segment, and its least number of vectors.
 const SAMPLED_BYTES: usize = 4 << 20;
 const SAMPLED_VECTORS: usize = 64;
-/// The bytes of the vectors that are read together to count byte values, if there are no chunks.
+/// The bytes of vectors that are read together to count byte values, if there are no chunks.
 const COUNTED_BYTES: usize = 4 << 20;
 
-/// The parameters of the codecs before training.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Coding {
     compression: Compression,
@@ -42,8 +38,6 @@ pub(crate) struct Coding {
 }
 
 impl Coding {
-    /// Creates the parameters for the rows of a source, and for lists of at most `degree`
-    /// neighbours.
     pub(crate) fn new(
         source: &dyn VectorSource,
         degree: usize,
@@ -60,28 +54,23 @@ impl Coding {
         })
     }
 
-    /// The compression of lists and vectors.
     pub(crate) fn compression(&self) -> Compression {
         self.compression
     }
 
-    /// The bytes of the longest possible code of a list.
     pub(crate) fn largest_list(&self) -> usize {
         elias_fano::slot_bytes(self.degree, self.nodes)
     }
 
-    /// The bytes of the longest possible code of a vector.
     pub(crate) fn largest_vector(&self) -> usize {
         self.stored().max_encoded_bytes()
     }
 
-    /// The bytes of a vector without compression.
     pub(crate) fn vector_bytes(&self) -> usize {
         self.vectors.vector_bytes()
     }
 
-    /// Trains the model of all lists on evenly spaced lists. In locality order, each neighbourhood
-    /// has its share of this sample.
+    /// The lists are evenly spaced. In locality order, each neighbourhood has its share.
     pub(crate) fn learn_lists(&self, lists: &mut Lists) -> Result<ListModel, Error> {
         let usual = self.degree as u32;
         if self.compression != Compression::Best {
@@ -99,8 +88,8 @@ impl Coding {
         Ok(trainer.finish(LIST_TABLES))
     }
 
-    /// Trains the codec for the vectors of a segment. If `chunk` is given, each group of `chunk`
-    /// vectors may have a base. The vectors of the group differ from the base in few bits.
+    /// With `chunk`, each group of `chunk` vectors may have a base, from which the vectors differ
+    /// in few bits.
     pub(crate) fn learn_vectors(
         &self,
         build: &Writing<'_>,
@@ -125,13 +114,11 @@ impl Coding {
         })
     }
 
-    /// Samples vectors evenly from a segment.
     fn sample(&self, rows: &dyn VectorSource, segment: Range<u32>) -> Result<Vec<u8>, Error> {
         self.sample_of(rows, segment, SAMPLED_VECTORS)
     }
 
-    /// Samples vectors evenly from a segment. The sample has at least `least` vectors, or all
-    /// vectors of a smaller segment.
+    /// The sample has at least `least` vectors, or all vectors of a smaller segment.
     fn sample_of(
         &self,
         rows: &dyn VectorSource,
@@ -145,13 +132,10 @@ impl Coding {
         Ok(sample)
     }
 
-    /// The bytes of the longest possible leading part of a vector, and of the longest possible
-    /// trailing part.
     pub(crate) fn largest_parts(&self) -> (usize, usize) {
         (self.vectors.dim() + 1, self.vectors.vector_bytes() + 1)
     }
 
-    /// The average number of bytes of an encoded vector, measured on a sample.
     pub(crate) fn expected_vector(&self, rows: &dyn VectorSource) -> Result<f64, Error> {
         let sample = self.sample_all(rows)?;
         let huffman = || SegmentModel::train_codec(self.vectors, VectorCodec::Huffman, &sample);
@@ -169,10 +153,8 @@ impl Coding {
         Ok(code.len() as f64 / vectors as f64)
     }
 
-    /// The average number of bytes of an encoded leading part and of an encoded trailing part,
-    /// measured on a sample. The estimate uses the middle one of the possible rounding steps. The
-    /// build chooses the step of the index later, when the graph exists. With any step, both parts
-    /// together take about the same space.
+    /// The mean bytes of both parts, with the middle one of the rounding steps. With any step, both
+    /// parts together take about the same space.
     pub(crate) fn expected_parts(&self, rows: &dyn VectorSource) -> Result<(f64, f64), Error> {
         let sample = self.sample_all(rows)?;
         let models = self.nested_of(&sample);
@@ -190,13 +172,12 @@ impl Coding {
         Ok((leading.len() as f64 / count, trailing.len() as f64 / count))
     }
 
-    /// Samples vectors evenly from all rows.
     pub(crate) fn sample_all(&self, rows: &dyn VectorSource) -> Result<Vec<u8>, Error> {
         self.sample_of(rows, 0..self.nodes, 4 * SAMPLED_VECTORS)
     }
 
-    /// The models for vectors in two parts. There is one model for each rounding step that suits
-    /// the sample, and the coarsest step comes first.
+    /// The models for vectors in two parts, one for each suitable rounding step. The coarsest comes
+    /// first.
     pub(crate) fn nested_of(&self, sample: &[u8]) -> Vec<NestedModel> {
         let steps = NestedModel::steps(self.vectors, sample).into_iter();
         steps
@@ -204,13 +185,10 @@ impl Coding {
             .collect()
     }
 
-    /// Samples at most `count` nodes evenly from the whole index.
     pub(crate) fn some_nodes(&self, count: u64) -> impl Iterator<Item = u32> + use<> {
         even(0..self.nodes, count)
     }
 
-    /// Trains the codec for the vectors of a segment that are stored in two parts. `step` is the
-    /// rounding step.
     pub(crate) fn learn_parts(
         &self,
         rows: &dyn VectorSource,
@@ -235,9 +213,8 @@ impl Coding {
         })
     }
 
-    /// Makes the first of the two passes over a segment of DecoupleVS §3.3. It decides for each
-    /// chunk whether the chunk has a base. It also counts the byte values of the differences, for
-    /// the Huffman table of the segment. The second pass is the sweep, which encodes the vectors.
+    /// The first pass over a segment of DecoupleVS §3.3. It decides for each chunk whether the
+    /// chunk has a base, and counts byte values for the Huffman table.
     fn count(
         &self,
         build: &Writing<'_>,
@@ -266,32 +243,25 @@ impl Coding {
         })
     }
 
-    /// The model that stores vectors uncompressed. Without a sample, it is not known whether
-    /// another codec is shorter.
+    /// Without a sample, it is not known whether another codec is shorter.
     fn stored(&self) -> SegmentModel {
         SegmentModel::train(self.vectors, &[])
     }
 }
 
-/// The trained codec of a segment's vectors.
 pub(crate) struct SegmentCode {
-    /// The trained model.
     pub(crate) model: VectorModel,
-    /// The first node of the segment, and the number of nodes in each of its chunks.
     first: u32,
     chunk: u32,
     bases: Vec<Option<Vec<u8>>>,
 }
 
 impl SegmentCode {
-    /// The base against which the vector of a node is encoded. `None` if the chunk of the node has
-    /// no base.
     pub(crate) fn base(&self, node: u32) -> Option<&[u8]> {
         let chunk = (node - self.first) / self.chunk;
         self.bases.get(chunk as usize)?.as_deref()
     }
 
-    /// The codec's name.
     pub(crate) fn name(&self) -> &'static str {
         let model = match &self.model {
             VectorModel::Whole(model) => model,
@@ -308,14 +278,13 @@ impl SegmentCode {
     }
 }
 
-/// At most `count` numbers that are spread evenly over `range`, in ascending order.
+/// At most `count` ascending numbers, spread evenly over `range`.
 fn even(range: Range<u32>, count: u64) -> impl Iterator<Item = u32> {
     let length = u64::from(range.end - range.start);
     let count = count.min(length);
     (0..count).map(move |i| range.start + (i * length / count) as u32)
 }
 
-/// The element type in the codec crate.
 fn codec_element(element: stratann_vector::Element) -> Element {
     match element {
         stratann_vector::Element::F32 => Element::F32,

@@ -1,5 +1,5 @@
-//! Encodes the lists and vectors of a batch on several threads, since the encoding of one vector
-//! takes about ten microseconds.
+//! Encodes the lists and vectors of a batch on several threads. One vector takes about ten
+//! microseconds.
 
 use std::ops::Range;
 
@@ -10,35 +10,29 @@ use super::sweep::Nodes;
 use crate::stores::vectors::model::VectorModel;
 use crate::{Error, threads};
 
-/// The least number of nodes for each thread. For fewer nodes, a thread is not worth its start.
+/// For fewer nodes, a thread is not worth its start.
 const LEAST_SHARE: usize = 64;
 
-/// Encodes one batch after the other, and counts the encoded bytes.
 pub(crate) struct Encoder {
     lists: ListModel,
-    /// The share of each thread. Together, the shares are the codes of the batch in order.
+    /// Together, the shares of the threads are the codes of the batch in order.
     shares: Vec<Share>,
     list_bytes: u64,
     vector_bytes: u64,
-    /// The number of lists that were encoded as gaps, and the number of all other lists.
     gaps: u64,
     others: u64,
-    /// The names of the codecs of vectors, in the order of their first use.
     vector_codecs: Vec<&'static str>,
 }
 
-/// The codes of a node.
 pub(crate) struct NodeCode<'a> {
     pub(crate) list: &'a [u8],
-    /// The leading part of the node's vector, if vectors are encoded in two parts. Otherwise empty.
+    /// Empty if vectors are not in two parts.
     pub(crate) leading: &'a [u8],
-    /// The node's vector, or the trailing part of the vector.
     pub(crate) vector: &'a [u8],
 }
 
 impl NodeCode<'_> {
-    /// The number of bytes that are stored beside the list. These are the leading part of the
-    /// vector if it has two parts, and otherwise the whole vector.
+    /// The bytes of the leading part of the vector, or of the whole vector.
     pub(crate) fn beside(&self) -> usize {
         match self.leading.is_empty() {
             true => self.vector.len(),
@@ -47,22 +41,17 @@ impl NodeCode<'_> {
     }
 }
 
-/// The codes of consecutive nodes of a batch.
 #[derive(Default)]
 struct Share {
     bytes: Vec<u8>,
-    /// For each node, the end of its list, the end of the leading part after the list, and the end
-    /// of the vector after that part.
+    /// For each node, the ends of its list, of its leading part and of its vector.
     ends: Vec<[usize; 3]>,
-    /// The trailing part of the vector that is being encoded.
     trailing: Vec<u8>,
     gaps: u64,
-    /// The list that is being encoded, ascending.
     list: Vec<u32>,
 }
 
 impl Encoder {
-    /// Creates an encoder on `threads` threads that encodes lists with this model.
     pub(crate) fn new(lists: ListModel, threads: usize) -> Self {
         Self {
             lists,
@@ -75,9 +64,8 @@ impl Encoder {
         }
     }
 
-    /// Encodes a batch. [`Encoder::codes`] returns the codes of this batch until the next batch is
-    /// encoded. All nodes must be in the segment that `vectors` was trained for. Without `vectors`,
-    /// only lists are encoded.
+    /// All nodes must be in the segment that `vectors` was trained for. Without `vectors`, only
+    /// lists are encoded.
     pub(crate) fn encode(
         &mut self,
         nodes: &Nodes<'_>,
@@ -88,8 +76,7 @@ impl Encoder {
         let ranges = (0..self.shares.len())
             .map(|i| (i * share).min(nodes.len())..((i + 1) * share).min(nodes.len()));
         let mut work: Vec<_> = self.shares.iter_mut().zip(ranges).collect();
-        // For a small batch some threads have no work, but the codes of the last batch must be
-        // cleared in all shares.
+        // For a small batch some threads have no work, but all shares must be cleared.
         work.iter_mut().for_each(|(share, _)| share.clear());
         work.retain(|(_, range)| !range.is_empty());
         let encoded = threads::shared(work.into_iter(), |(share, range)| {
@@ -111,27 +98,22 @@ impl Encoder {
         Ok(())
     }
 
-    /// The codes of the nodes of the batch.
     pub(crate) fn codes(&self) -> impl Iterator<Item = NodeCode<'_>> {
         self.shares.iter().flat_map(Share::codes)
     }
 
-    /// The model of the lists, as bytes.
     pub(crate) fn list_model(&self) -> Vec<u8> {
         self.lists.to_bytes()
     }
 
-    /// The bytes of all lists that were encoded so far.
     pub(crate) fn list_bytes(&self) -> u64 {
         self.list_bytes
     }
 
-    /// The bytes of all vectors that were encoded so far.
     pub(crate) fn vector_bytes(&self) -> u64 {
         self.vector_bytes
     }
 
-    /// The names of the codecs that were used for lists, the most frequent first.
     pub(crate) fn list_codecs(&self) -> String {
         match (self.gaps, self.others) {
             (0, _) => "elias-fano",
@@ -142,7 +124,6 @@ impl Encoder {
         .to_owned()
     }
 
-    /// The names of the codecs that were used for vectors.
     pub(crate) fn vector_codecs(&self) -> String {
         self.vector_codecs.join(", ")
     }
@@ -155,7 +136,6 @@ impl Share {
         self.gaps = 0;
     }
 
-    /// Replaces the content of this share with the codes of the nodes at the positions in `range`.
     fn encode(
         &mut self,
         nodes: &Nodes<'_>,

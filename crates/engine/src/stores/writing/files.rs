@@ -6,19 +6,15 @@ use stratann_tier::{TierError, VolumeFile};
 use crate::Error;
 use crate::durable::Checkpoint;
 
-/// The number of bytes of pages that are collected for one write.
 pub(crate) const WRITE_BYTES: usize = 1 << 20;
 
-/// A new file that is written sequentially.
 pub(crate) struct Sequential {
     file: Box<dyn VolumeFile>,
-    /// The entry of the file. Its length grows with the bytes that are written.
     entry: FileEntry,
 }
 
 impl Sequential {
-    /// Creates the file of a kind in the checkpoint. If an index has several files of this kind,
-    /// `n` is the number of the file, from 0.
+    /// If an index has several files of this kind, `n` is the number of the file, from 0.
     pub(crate) fn create(
         checkpoint: &Checkpoint<'_>,
         kind: FileKind,
@@ -35,8 +31,7 @@ impl Sequential {
         })
     }
 
-    /// Does the same as [`Sequential::create`], but leaves space for a header at the start of the
-    /// file. The header is written last.
+    /// The header at the start of the file is written last.
     pub(crate) fn create_headless(
         checkpoint: &Checkpoint<'_>,
         kind: FileKind,
@@ -47,39 +42,34 @@ impl Sequential {
         Ok(file)
     }
 
-    /// Appends bytes.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), TierError> {
         self.file.write_at(self.entry.length, bytes)?;
         self.entry.length += bytes.len() as u64;
         Ok(())
     }
 
-    /// Makes the file durable. The caller must have written the header.
+    /// The caller must have written the header.
     pub(crate) fn finish(mut self, header: &FileHeader) -> Result<FileEntry, TierError> {
         self.entry.header_crc32c = header::stored_checksum(&header.encode());
         self.file.sync()?;
         Ok(self.entry)
     }
 
-    /// Writes the header at the start of the file, and makes the file durable.
     pub(crate) fn finish_headless(mut self, header: &FileHeader) -> Result<FileEntry, TierError> {
         self.file.write_at(0, &header.encode())?;
         self.finish(header)
     }
 }
 
-/// A file whose parts begin at multiples of an alignment. The file ends with a whole block.
+/// A file whose parts begin at multiples of an alignment. It ends with a whole block.
 pub(crate) struct Aligned {
     file: Sequential,
-    /// The bytes that are not written to the file yet.
     bytes: Vec<u8>,
-    /// The length of the file so far. It includes bytes that are not written yet.
+    /// Includes bytes that are not written yet.
     length: u64,
 }
 
 impl Aligned {
-    /// Creates the file of a kind in the checkpoint, with space for the header at its start. `n` is
-    /// as in [`Sequential::create`].
     pub(crate) fn create(
         checkpoint: &Checkpoint<'_>,
         kind: FileKind,
@@ -92,7 +82,7 @@ impl Aligned {
         })
     }
 
-    /// Appends a part. The next part begins at a multiple of `alignment`.
+    /// The next part begins at a multiple of `alignment`.
     pub(crate) fn push(&mut self, part: &[u8], alignment: u64) -> Result<(), Error> {
         self.bytes.extend_from_slice(part);
         self.length += part.len() as u64;
@@ -111,8 +101,7 @@ impl Aligned {
         self.length = end;
     }
 
-    /// Writes the header that `header` makes for the final length of the file, and makes the file
-    /// durable.
+    /// `header` makes the header for the final length.
     pub(crate) fn finish(
         mut self,
         header: impl FnOnce(u64) -> FileHeader,
@@ -125,7 +114,6 @@ impl Aligned {
     }
 }
 
-/// Writes a byte string from memory to a file.
 pub(crate) fn write_stream(
     checkpoint: &Checkpoint<'_>,
     kind: FileKind,
@@ -135,8 +123,6 @@ pub(crate) fn write_stream(
     write_pieces(checkpoint, kind, n, &[], &[payload])
 }
 
-/// Does the same as [`write_stream`], for a byte string in several pieces. The header has the
-/// fields of this kind.
 pub(crate) fn write_pieces(
     checkpoint: &Checkpoint<'_>,
     kind: FileKind,
@@ -150,8 +136,7 @@ pub(crate) fn write_pieces(
     })
 }
 
-/// Writes a byte string of `length` bytes whose pieces are made one after the other. `make` pushes
-/// these pieces.
+/// `make` pushes the pieces of the byte string, one after the other.
 pub(crate) fn write_made(
     checkpoint: &Checkpoint<'_>,
     kind: FileKind,

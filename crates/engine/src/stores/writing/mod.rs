@@ -37,25 +37,16 @@ use crate::graph::{Constructed, NodeRows};
 use crate::progress::Progress;
 use crate::{BuildOptions, Error};
 
-/// Writes the nodes of an index in one layout, after the order and the pages of the nodes were
-/// decided.
+/// Writes the nodes of an index in one layout, when their order and pages are decided.
 pub(crate) trait NodeWriter: Send + Sync {
-    /// The bytes of the record of each node, in the present order. `None` if all records have one
-    /// length, or if they are not on pages.
-    ///
-    /// # Errors
-    /// The call fails if rows or lists cannot be read, or if the build is interrupted.
+    /// The bytes of the record of each node. `None` if all records have one length, or if they are
+    /// not on pages.
     fn sizes(&self, build: &Writing<'_>, graph: &mut Constructed) -> Result<Option<Sizes>, Error> {
         let _ = (build, graph);
         Ok(None)
     }
 
-    /// Writes all nodes and their codes. If there is a plan of pages, the nodes are written to the
-    /// planned pages.
-    ///
-    /// # Errors
-    /// The call fails if rows or lists cannot be read, if files cannot be written, or if the build
-    /// is interrupted.
+    /// Writes all nodes and their codes, on planned pages if there is a plan.
     fn write(
         &self,
         build: &Writing<'_>,
@@ -65,28 +56,21 @@ pub(crate) trait NodeWriter: Send + Sync {
     ) -> Result<Written, Error>;
 }
 
-/// A writer of nodes, and the number of nodes that a page is expected to have.
 pub(crate) type Planned = (Box<dyn NodeWriter>, usize);
 
-/// The rows of a build, and the place of its files.
 pub(crate) struct Writing<'a> {
-    /// The rows.
     pub(crate) source: &'a dyn VectorSource,
     pub(crate) options: &'a BuildOptions,
-    /// R, the largest number of neighbours of a node.
     pub(crate) degree: usize,
-    /// The checks that each row must pass.
     pub(crate) check: Check,
-    /// Segments of vectors that stay unchanged. They have the first rows.
+    /// Unchanged segments of vectors. Their rows come first.
     pub(crate) kept: &'a [KeptSegment],
-    /// The checkpoint that the files of the build belong to.
     pub(crate) checkpoint: Checkpoint<'a>,
     pub(crate) scratch: &'a Path,
     pub(crate) progress: &'a dyn Progress,
 }
 
 impl Writing<'_> {
-    /// Returns an error if the caller interrupts the build.
     pub(crate) fn go_on(&self) -> Result<(), Error> {
         if self.progress.interrupted() {
             return Err(Error::Interrupted);
@@ -94,8 +78,7 @@ impl Writing<'_> {
         Ok(())
     }
 
-    /// Checks rows again. Returns an error if rows have changed since the graph was built, and now
-    /// fail the checks. A source may be read twice.
+    /// A source that is read twice may have changed since the graph was built.
     pub(crate) fn check_again(
         &self,
         rows: &NodeRows<'_>,
@@ -114,15 +97,14 @@ impl Writing<'_> {
         Err(error.into())
     }
 
-    /// Returns an even sample of `count` nodes. In locality order it is stratified: each
-    /// neighbourhood has its share of the sample.
+    /// An even sample of `count` nodes. In locality order, each neighbourhood has its share of it.
     pub(crate) fn sample(&self, count: usize) -> Vec<u32> {
         let rows = self.source.rows();
         (0..count).map(|i| (i * rows / count) as u32).collect()
     }
 
-    /// The nodes at which a search may start if codes are stored beside lists. These are the
-    /// medoid, and an even sample of the nodes. The preset has the number of entry points.
+    /// If codes are beside lists, a search may start at the medoid and at an even sample of the
+    /// nodes.
     pub(crate) fn entry_points(&self, medoid: u32) -> Vec<u32> {
         let others = self.options.preset.entry_points.saturating_sub(1);
         let mut entries = vec![medoid];

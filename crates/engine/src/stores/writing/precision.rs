@@ -1,10 +1,9 @@
-//! Chooses the number of bits in the leading parts, if vectors are in two parts. The rounding step
-//! should be the coarsest one with which leading parts still rank neighbours almost exactly.
+//! Chooses the number of bits in leading parts: the coarsest rounding step with which leading parts
+//! still rank neighbours almost exactly.
 //!
 //! The size of the leading parts decides how many nodes fit on a page, and their errors cost reads
-//! of trailing parts. So the build measures the quality of the ranking. Some nodes of the finished
-//! graph serve as queries. The nodes around each query are ranked exactly, and by leading parts
-//! alone.
+//! of trailing parts. So some nodes of the finished graph serve as queries. The nodes around a
+//! query are ranked exactly, and by leading parts alone.
 
 use stratann_codec::NestedModel;
 use stratann_vector::Kernel;
@@ -15,31 +14,23 @@ use super::sweep::Sweep;
 use crate::Error;
 use crate::data::VectorSource;
 
-/// The number of nodes that serve as queries.
 const QUERIES: u64 = 50;
-/// The number of a query's neighbours whose neighbours are ranked too, besides all neighbours of
-/// the query. In all, about `MOST` nodes are ranked.
+/// The number of a query's neighbours whose neighbours are ranked too, about `MOST` nodes in all.
 const HUBS: usize = 8;
 const MOST: usize = 400;
-/// The number of nearest nodes that are compared.
 const ANSWERS: usize = 10;
-/// The share of the nearest nodes that leading parts alone must find. On package-text, a share of
-/// .95 gives a step of a third of a standard deviation, 15 nodes on a page, and four reads of
-/// trailing parts for each query. With half that step, a query reads half a page more, and half as
-/// many trailing parts.
+/// The share of the nearest nodes that leading parts alone must find. On package-text, .95 gives 15
+/// nodes on a page, and four reads of trailing parts for each query. With half the step of .95, a
+/// query reads half a page more, and half as many trailing parts.
 const ENOUGH: f64 = 0.98;
 
-/// The approximate bytes of a record in addition to its list and the part of its vector, and the
-/// bytes of a page in addition to its records.
+/// The bytes of a record beside its list and its part, and of a page beside its records.
 const BESIDE: f64 = 9.0;
 const HEADER: f64 = 64.0;
-/// A factor on the average size of records, so that the expected number of records really fits on a
-/// page.
+/// A factor of the mean size, so that the expected number of records really fits.
 const MARGIN: f64 = 1.03;
-/// The number of vectors whose parts the build measures.
 const MEASURED: usize = 256;
 
-/// Chooses the step of the leading parts for a build whose pages have `page_bytes` bytes.
 pub(crate) fn leading_step(
     build: &Writing<'_>,
     coding: &Coding,
@@ -67,8 +58,7 @@ pub(crate) fn leading_step(
         }
     }
     let is_enough = |&right: &usize| right as f64 >= ENOUGH * all as f64;
-    // If no step ranks well enough, the step with the best ranking is chosen. Of several best
-    // steps, it is the coarsest.
+    // If no step ranks well enough, the coarsest of the best steps is chosen.
     let best = right.iter().max().copied();
     let found = right.iter().position(is_enough);
     let found = found.or_else(|| right.iter().position(|&right| Some(right) == best));
@@ -85,8 +75,7 @@ pub(crate) fn leading_step(
     })
 }
 
-/// For each model, the average bytes of a record with a list of `list` bytes and a leading part of
-/// this model.
+/// For each model, the mean bytes of a record with a list of `list` bytes.
 fn records(
     models: &[NestedModel],
     sample: &[u8],
@@ -109,10 +98,8 @@ fn records(
     Ok(sizes)
 }
 
-/// The finest step that is at least as fine as `chosen`, and with which as many records fit on a
-/// page as with `chosen`. `sizes` has the size of a record for each step. If vectors are wide, a
-/// page has one or two records, and its remaining bytes would be unused. With more leading bits,
-/// the records fill the page, and trailing parts have fewer bits.
+/// The finest step with which as many records fit on a page as with `chosen`. `sizes` has the size
+/// of a record for each step. Pages with one or two wide records would have unused bytes otherwise.
 fn finest_in_the_room(sizes: &[f64], chosen: usize, page: f64) -> usize {
     let on_page = |at: usize| (page / (MARGIN * sizes[at])).floor();
     let most = on_page(chosen);
@@ -120,7 +107,6 @@ fn finest_in_the_room(sizes: &[f64], chosen: usize, page: f64) -> usize {
     finer.last().unwrap_or(chosen)
 }
 
-/// Returns a node and the nodes around it.
 fn neighbourhood(sweep: &mut Sweep<'_>, node: u32) -> Result<Vec<u32>, Error> {
     let (mut list, mut around) = (Vec::new(), Vec::new());
     sweep.lists().read(node, &mut list)?;
@@ -139,7 +125,7 @@ fn neighbourhood(sweep: &mut Sweep<'_>, node: u32) -> Result<Vec<u32>, Error> {
         .collect())
 }
 
-/// Counts how many of the rows that are nearest to the first row are found by leading parts alone.
+/// How many of the rows that are nearest to the first row are found by leading parts alone.
 fn ranked_right(kernel: &Kernel, model: &NestedModel, rows: &[u8]) -> Result<usize, Error> {
     let (query, others) = rows.split_at(kernel.row_bytes());
     let wrong = |source| Error::codec("a sample of the vectors", source);
@@ -167,14 +153,12 @@ mod tests {
 
     #[test]
     fn room_that_would_be_lost_is_filled() {
-        // Twelve records fit on this page. With the finer steps, only ten or nine records would
-        // fit.
+        // Twelve records fit on this page. With the finer steps, only ten or nine would.
         assert_eq!(finest_in_the_room(&[320.0, 368.0, 416.0], 0, 4032.0), 0);
-        // One record fits on this page, with each of the finer steps too.
+        // One record fits on this page, with finer steps too.
         let sizes = [2_100.0, 2_500.0, 2_900.0, 3_300.0, 3_700.0];
         assert_eq!(finest_in_the_room(&sizes, 0, 4032.0), 4);
         assert_eq!(finest_in_the_room(&sizes, 2, 3_500.0), 3);
-        // If no record fits on a page, the chosen step is returned.
         assert_eq!(finest_in_the_room(&[5_000.0, 5_400.0], 0, 4032.0), 0);
         assert_eq!(finest_in_the_room(&[100.0], 0, 4032.0), 0);
     }

@@ -1,5 +1,4 @@
-//! Writes a file of pages that have unencoded records of one size. Each page has as many records as
-//! fit.
+//! Writes a file of pages with unencoded records of one size.
 
 use stratann_layout::FileHeader;
 
@@ -9,9 +8,8 @@ use super::sweep::{Nodes, Sweep, Written};
 use crate::Error;
 use crate::stores::records::PageFormat;
 
-/// Writes all nodes in this format. `push` adds a node of a batch to the current page. If the page
-/// is then full, or if the node is the last one, `push` appends the page to the buffer of pages
-/// that are written next.
+/// `push` adds a node to the current page. If the page is full, or the node is the last, `push`
+/// appends the page to the buffer.
 pub(crate) fn write_raw(
     build: &Writing<'_>,
     format: &dyn PageFormat,

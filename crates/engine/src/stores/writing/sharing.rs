@@ -1,5 +1,5 @@
-//! Decides which nodes share a page, after the graph is built. The decision depends on the size of
-//! each node's record. [`graph::shuffle`](crate::graph::shuffle()) assigns the nodes to pages.
+//! Decides which nodes share a page after the graph is built, by the size of each node's record.
+//! [`graph::shuffle`](crate::graph::shuffle()) assigns the nodes to pages.
 //!
 //! ```text
 //!   vectors, encoded ──┐
@@ -8,13 +8,12 @@
 //!                          twice, since codes of lists change with the numbers
 //! ```
 //!
-//! The codes of lists depend on the numbers of the nodes. On photo-sift-100k, lists are 3.6 %
-//! longer under the numbers of the first plan than before it, so every page would overflow by one
-//! record. The second plan changes the length of lists little, and pages become slightly less than
-//! full. If a record does not fit on its page after all, it is written to the next page
+//! Renumbered nodes have longer lists. On photo-sift-100k, lists are 3.6 % longer after the first
+//! plan, and every page would overflow by one record. The second plan changes lists little. If a
+//! record does not fit after all, it is written to the next page
 //! ([`SlottedFile::planned`](super::slotted::SlottedFile::planned)).
 //!
-//! Three variants were tried on photo-sift-100k with R = 64, and rejected.
+//! Trials on photo-sift-100k with R = 64 rejected three variants:
 //!
 //! - To fill a page, take the largest record that fits, of the next 16 records. The index is .3 %
 //!   smaller, with 3 % more reads, since fewer nodes find a node with a record of equal length to
@@ -34,37 +33,28 @@ use crate::{Error, Order};
 
 /// The share of a page that is left free for records that become longer.
 const MARGIN: f64 = 0.004;
-/// The number of times that the nodes are assigned to pages.
 const PLANS: usize = 2;
-/// The number of lists that are encoded between two checks for an interruption.
 const LISTS_AT_ONCE: u32 = 4096;
 
 /// The facts about pages that are decided before the build writes the pages.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PagePlan {
-    /// The first node of each page. Empty if pages are filled in the order of the nodes.
+    /// The first node of each page; empty if pages are filled in the order of the nodes.
     pub(crate) firsts: Vec<u32>,
-    /// The rounding step of the leading parts of vectors, if it has been chosen.
     pub(crate) step: Option<u8>,
 }
 
-/// The bytes of the records of nodes, without the lists in the records.
 #[derive(Clone, Debug)]
 pub(crate) struct Sizes {
     coding: Coding,
-    /// For each node, the bytes of its record without the list. They include the fields that a page
-    /// has for the record.
+    /// The bytes of each record without the list, but with the fields of the page for the record.
     beside: Vec<u32>,
-    /// The largest number of bytes that a page needs for the fields of one record.
     telling: u32,
-    /// The number of bytes on a page for records and their fields.
     room: usize,
-    /// The rounding step of the leading parts of vectors, if vectors are in two parts.
     pub(crate) step: Option<u8>,
 }
 
 impl Sizes {
-    /// Creates sizes for records on pages of `shape`. No node is added yet.
     pub(crate) fn on(build: &Writing<'_>, shape: &SlottedShape, coding: Coding) -> Self {
         let rows = build.source.rows();
         let spread = match &build.options.ids {
@@ -74,9 +64,8 @@ impl Sizes {
             }
             None => rows as u64,
         };
-        // The lengths of the records on a page differ by less than 256, so one byte is enough for
-        // each. Ids have no order, so the ids on a page may differ by as much as ids in the whole
-        // index.
+        // The lengths on a page differ by less than 256. Ids may differ by as much as ids in the
+        // whole index.
         let id = 8 - spread.leading_zeros() / 8;
         Self {
             coding,
@@ -87,20 +76,18 @@ impl Sizes {
         }
     }
 
-    /// Adds the nodes of an encoded batch, with the bytes of their records without lists.
     pub(crate) fn add(&mut self, encoder: &Encoder) {
         let telling = self.telling;
         let beside = encoder.codes().map(|code| code.beside() as u32 + telling);
         self.beside.extend(beside);
     }
 
-    /// Sets the sizes for `nodes` nodes whose records have only a list.
     pub(crate) fn of_lists_alone(mut self, nodes: usize) -> Self {
         self.beside = vec![self.telling; nodes];
         self
     }
 
-    /// The bytes of the record of each node, under the present numbers of the nodes.
+    /// Sizes under the present numbers of the nodes.
     fn with_lists(&self, build: &Writing<'_>, lists: &mut Lists) -> Result<Vec<u32>, Error> {
         let model = self.coding.learn_lists(lists)?;
         let (mut list, mut code) = (Vec::new(), Vec::new());
@@ -120,8 +107,7 @@ impl Sizes {
         Ok(bytes)
     }
 
-    /// Whether two records of average size fit on a page. Otherwise it does not matter which nodes
-    /// share a page.
+    /// If only one record fits on a page, it does not matter which nodes share pages.
     fn are_shared(&self, bytes: &[u32]) -> bool {
         let all: u64 = bytes.iter().map(|&bytes| u64::from(bytes)).sum();
         2 * all <= self.room as u64 * bytes.len() as u64
@@ -129,9 +115,8 @@ impl Sizes {
 }
 
 impl Writing<'_> {
-    /// Decides which nodes share a page, and renumbers the nodes accordingly. The numbers do not
-    /// change if nodes are in input order, if each page has one record, or if all pages have the
-    /// same number of records.
+    /// The numbers stay if nodes are in input order, or if all pages have the same number of
+    /// records.
     pub(crate) fn share_pages(
         &self,
         writer: &dyn NodeWriter,

@@ -1,5 +1,4 @@
-//! Writes a file of slotted pages, whose records have different lengths. A page has as many records
-//! as fit. On spanning pages, records may continue on the next page.
+//! Writes a file of slotted pages, each with as many records as fit.
 
 use stratann_layout::{FileEntry, RunsOn, SlottedBuilder, SlottedShape};
 
@@ -7,30 +6,24 @@ use super::files::{Sequential, WRITE_BYTES};
 use crate::Error;
 use crate::durable::Checkpoint;
 
-/// A file of slotted pages while a build writes it. Its header has the number of pages, so the
-/// header is written last.
+/// A file while a build writes it. Its header has the number of pages, and is written last.
 pub(crate) struct SlottedFile {
     shape: SlottedShape,
     file: Sequential,
     builder: SlottedBuilder,
-    /// The first node of the file, and the node that is appended next.
     first: u32,
     next: u32,
-    /// The number of records that begin on each finished page.
     counts: Vec<u16>,
-    /// The finished pages whose last record continues on the next page.
     runs: RunsOn,
-    /// Pages that the next write appends to the file.
     buffer: Vec<u8>,
-    /// The planned first node of each page, and the number of these nodes that were reached. The
-    /// plan is empty if pages are filled in the order of nodes.
+    /// The planned first node of each page.
     planned: Vec<u32>,
+    /// The number of planned first nodes that were reached.
     begun: usize,
 }
 
 impl SlottedFile {
-    /// Creates the file of the shape's kind. If an index has several files of this kind, `n` is the
-    /// number of the file. The first record belongs to node `first`.
+    /// Creates file `n` of the shape's kind, whose first record belongs to node `first`.
     pub(crate) fn create(
         checkpoint: &Checkpoint<'_>,
         shape: SlottedShape,
@@ -53,23 +46,20 @@ impl SlottedFile {
         })
     }
 
-    /// Sets the nodes with which pages are planned to begin, ascending. Records may have become
-    /// longer than planned. If a record does not fit on its page, it is written to the next page.
-    /// If all planned nodes of the next page fit as well, that page ends as planned.
+    /// Sets the ascending nodes with which pages are planned to begin. If a record has become too
+    /// long, it is written to the next page. If the planned nodes of that page fit as well, the
+    /// page ends as planned.
     pub(crate) fn planned(mut self, firsts: &[u32]) -> Self {
         self.planned = firsts.to_vec();
         self
     }
 
-    /// Whether the next node is planned to begin a page, and the current page has at least all of
-    /// its planned nodes.
     fn is_planned_end(&mut self) -> bool {
         if self.planned.get(self.begun) != Some(&self.next) {
             return false;
         }
         self.begun += 1;
-        // The current page has its planned nodes, unless all of its nodes were carried over from
-        // the page before.
+        // The current page has its planned nodes, unless all of its nodes were carried over.
         let began = self
             .begun
             .checked_sub(2)
@@ -78,8 +68,7 @@ impl SlottedFile {
         on_page <= began
     }
 
-    /// Appends the next node. If the space on the current page is too small, the node begins a new
-    /// page.
+    /// Appends the next node. If the current page is too small, a new page begins.
     ///
     /// # Panics
     /// The call panics if the record is larger than the shape allows.
@@ -103,7 +92,6 @@ impl SlottedFile {
         Ok(())
     }
 
-    /// Ends the current page, so that the next record begins a new page.
     pub(crate) fn end_page(&mut self) -> Result<(), Error> {
         if self.builder.is_empty() {
             return Ok(());
@@ -125,17 +113,14 @@ impl SlottedFile {
         Ok(())
     }
 
-    /// The number of records that begin on each finished page.
     pub(crate) fn counts(&self) -> &[u16] {
         &self.counts
     }
 
-    /// The finished pages whose last record continues on the next page.
     pub(crate) fn runs(&self) -> &RunsOn {
         &self.runs
     }
 
-    /// Completes the file. Returns its entry and the number of records on each page.
     pub(crate) fn finish(mut self) -> Result<(FileEntry, Vec<u16>), Error> {
         self.end_page()?;
         self.file.write(&self.buffer)?;
@@ -155,8 +140,7 @@ mod tests {
 
     use super::*;
 
-    /// The number of records on each page, for records of these sizes. `firsts` has the nodes that
-    /// are planned to begin pages.
+    /// `firsts` has the nodes that are planned to begin pages.
     fn counts(sizes: &[usize], firsts: &[u32]) -> Vec<u16> {
         let volume = SimVolume::new();
         let checkpoint = Checkpoint::begin(&volume, false).unwrap();
@@ -178,14 +162,11 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_carried_until_there_is_room() {
-        // Five records do not fit on the first page, so one record is carried over. The next page
-        // has space for this record, and ends as planned.
+        // One of five records is carried over. The next page has space, and ends as planned.
         assert_eq!(counts(&[1_000; 11], &[0, 5, 8]), [4, 4, 3]);
-        // Each page carries one record over, since no page has space, and the last but one carries
-        // two records over.
+        // Each page carries one record over, and the last but one carries two records over.
         assert_eq!(counts(&[1_000; 20], &[0, 5, 9, 13]), [4, 4, 4, 4, 4]);
-        // If the first node of a planned page is carried over, the page does not end there. The
-        // plan continues after this node.
+        // If the first node of a planned page is carried over, the plan continues after this node.
         assert_eq!(counts(&[1_000; 13], &[0, 5, 9]), [4, 4, 4, 1]);
     }
 }

@@ -1,6 +1,5 @@
-//! A sweep reads the collection in node order, and passes the lists and vectors to a layout in
-//! batches of nodes. If the sweep has a codebook, it also writes the PQ codes of the nodes to a
-//! file.
+//! A sweep reads the collection in node order, and passes it to a layout in batches of nodes. If it
+//! has a codebook, it also writes the PQ codes.
 //!
 //! ```text
 //!   rows  ──┬──> batch ──> coupled | packed | decoupled | ..      ──> their files
@@ -19,32 +18,22 @@ use crate::data::VectorSource;
 use crate::graph::{Constructed, GraphError, Lists, NodeRows};
 use crate::progress::Stage;
 
-/// The largest and the least number of nodes in a batch. Within these limits, a batch has as many
-/// nodes as fit into [`BATCH_BYTES`].
+/// The largest and the least number of nodes in a batch of [`BATCH_BYTES`].
 const MOST_NODES: usize = 4096;
 const LEAST_NODES: usize = 32;
-/// The approximate bytes of memory for a batch. They include the codes and floats that are computed
-/// from the vectors.
+/// The bytes of a batch, with the codes and floats that are computed from its vectors.
 const BATCH_BYTES: usize = 8 << 20;
 
-/// The files that a layout has written, with the facts about them for the manifest.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
-    /// The files.
     pub(crate) files: Vec<FileEntry>,
-    /// The bytes of all lists on disk.
     pub(crate) list_bytes: u64,
-    /// The bytes of all vectors on disk.
     pub(crate) vector_bytes: u64,
-    /// The codec of the lists.
     pub(crate) list_codec: String,
-    /// The codec of the vectors.
     pub(crate) vector_codec: String,
-    /// The segments that have files of their own.
     pub(crate) segments: Vec<SegmentFacts>,
 }
 
-/// Consecutive nodes of a sweep, which are one batch.
 #[derive(Clone, Copy)]
 pub(crate) struct Nodes<'a> {
     first: u32,
@@ -55,41 +44,34 @@ pub(crate) struct Nodes<'a> {
 }
 
 impl<'a> Nodes<'a> {
-    /// The number of nodes, at least 1.
     pub(crate) fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// The number of the node at position `place` in the batch.
     pub(crate) fn number(&self, place: usize) -> u32 {
         self.first + place as u32
     }
 
-    /// The external id of the node at position `place`.
     pub(crate) fn id(&self, place: usize) -> u64 {
         self.ids[place]
     }
 
-    /// The vector of the node at position `place`.
     pub(crate) fn vector(&self, place: usize) -> &'a [u8] {
         &self.vectors[place * self.vector_bytes..(place + 1) * self.vector_bytes]
     }
 
-    /// The neighbours of the node at position `place`, in the order of the graph. This order is
-    /// usually by distance.
+    /// The neighbours in the order of the graph, usually by distance.
     pub(crate) fn list(&self, place: usize) -> &'a [u32] {
         let bounds = &self.lists.bounds;
         &self.lists.links[bounds[place]..bounds[place + 1]]
     }
 }
 
-/// The lists of a batch, one after the other.
 #[derive(Default)]
 struct ListBatch {
     links: Vec<u32>,
-    /// The start of each list in `links`. The last element is the end of the last list.
+    /// The start of each list in `links`, and then the end of the last list.
     bounds: Vec<usize>,
-    /// The list that is being read.
     list: Vec<u32>,
 }
 
@@ -107,17 +89,13 @@ impl ListBatch {
     }
 }
 
-/// The sweep over all nodes, in batches.
 pub(crate) struct Sweep<'a> {
     build: &'a Writing<'a>,
     rows: NodeRows<'a>,
     order: &'a [u32],
     lists: &'a mut Lists,
-    /// The file of codes. `None` if the sweep writes no codes.
     codes: Option<CodesFile<'a>>,
-    /// The first node of the next batch.
     next: usize,
-    /// The largest number of nodes in a batch.
     most: usize,
     vectors: Vec<u8>,
     ids: Vec<u64>,
@@ -126,7 +104,7 @@ pub(crate) struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
-    /// Calls `write` to write all nodes. The sweep writes the codes of the nodes at the same time.
+    /// The sweep writes the codes at the same time.
     pub(crate) fn with_codes(
         build: &Writing<'_>,
         graph: &mut Constructed,
@@ -141,8 +119,7 @@ impl Sweep<'_> {
 }
 
 impl<'a> Sweep<'a> {
-    /// Creates a sweep that begins at node 0. If a codebook is given, the sweep also creates the
-    /// file of codes. `stage` is the name of the work in the progress report.
+    /// `stage` is the name of the work in the progress report.
     pub(crate) fn new(
         build: &'a Writing<'a>,
         graph: &'a mut Constructed,
@@ -150,8 +127,7 @@ impl<'a> Sweep<'a> {
         stage: &str,
     ) -> Result<Self, Error> {
         let rows = graph.rows.in_order(&graph.order, build.source);
-        // The bytes of a node in a batch: a vector, its code on disk and its floats, and a list and
-        // its code.
+        // A vector, its code on disk and its floats, and a list and its code.
         let node = 2 * rows.row_bytes() + 4 * rows.dim() + 8 * build.degree;
         Ok(Self {
             build,
@@ -170,17 +146,15 @@ impl<'a> Sweep<'a> {
         })
     }
 
-    /// All rows in node order. Layouts train codecs on them.
     pub(crate) fn rows(&self) -> NodeRows<'a> {
         self.rows
     }
 
-    /// All lists. Layouts train codecs on them.
     pub(crate) fn lists(&mut self) -> &mut Lists {
         self.lists
     }
 
-    /// Divides the remaining nodes into ranges of `nodes` nodes. The last range may be shorter.
+    /// The last range may be shorter.
     pub(crate) fn segments(&self, nodes: u32) -> impl Iterator<Item = Range<u32>> + use<> {
         let rows = self.rows.rows() as u32;
         (self.next as u32..rows)
@@ -188,7 +162,6 @@ impl<'a> Sweep<'a> {
             .map(move |first| first..rows.min(first.saturating_add(nodes)))
     }
 
-    /// The next batch of nodes below `end`. `None` if no such nodes remain.
     pub(crate) fn next(&mut self, end: u32) -> Result<Option<Nodes<'_>>, Error> {
         self.build.go_on()?;
         let first = self.next;
@@ -222,8 +195,7 @@ impl<'a> Sweep<'a> {
         }))
     }
 
-    /// Completes the file of codes, if the sweep writes one. [`next`](Self::next) must have
-    /// returned all nodes before this call.
+    /// Completes the file of codes. [`next`](Self::next) must have returned all nodes before.
     pub(crate) fn finish(self) -> Result<Option<FileEntry>, Error> {
         self.codes.map(CodesFile::finish).transpose()
     }

@@ -1,4 +1,4 @@
-//! Tests that `verify` finds every changed byte in every file of a cluster index.
+//! `verify` finds every changed byte in every file of a cluster index.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,13 +21,11 @@ const LAYOUTS: [Layout; 3] = [Layout::Replicated, Layout::Addressed, Layout::Gro
 const ROWS: usize = 90;
 const DIM: usize = 8;
 
-/// Returns rows that are all different.
 fn rows() -> Matrix {
     let bytes = (0..ROWS * DIM).map(|i| (i * i % 251) as u8).collect();
     Matrix::new(bytes, ROWS, DIM, Element::U8).unwrap()
 }
 
-/// Returns an index of a few clusters, with a file of ids.
 fn index(layout: Layout, folder: &Path) -> SimVolume {
     let volume = SimVolume::new();
     let options = BuildOptions {
@@ -42,8 +40,7 @@ fn index(layout: Layout, folder: &Path) -> SimVolume {
     volume
 }
 
-/// Returns an index after inserts and deletes. Some ids were inserted or deleted several times.
-/// Clusters were split and rewritten, some of them several times.
+/// Some ids were inserted or deleted several times. Clusters were split and rewritten.
 pub(crate) fn amended(layout: Layout, folder: &Path) -> SimVolume {
     let volume = index(layout, folder);
     let options = WriteOptions {
@@ -68,7 +65,6 @@ pub(crate) fn amended(layout: Layout, folder: &Path) -> SimVolume {
     volume
 }
 
-/// Returns a copy with one changed byte in a file.
 fn flipped(volume: &SimVolume, name: &str, at: u64, mask: u8) -> SimVolume {
     let volume = volume.fork();
     let mut byte = [0];
@@ -78,7 +74,6 @@ fn flipped(volume: &SimVolume, name: &str, at: u64, mask: u8) -> SimVolume {
     volume
 }
 
-/// Returns a copy with another table of changes since the build. The table has a valid checksum.
 fn with_table(volume: &SimVolume, manifest: &Manifest, table: &AmendedFile) -> SimVolume {
     let entry = manifest.file("amended").unwrap().clone();
     let sealed = stratann_layout::stream::encode(FileKind::Amended, &table.encode(), &[]);
@@ -153,8 +148,7 @@ fn every_flipped_byte_of_a_cluster_index_is_found() {
                     continue;
                 }
                 let length = volume.len(&name).unwrap();
-                // The slow tests change all bytes. By default the test changes one byte in each
-                // block, at another position each time.
+                // By default, one byte in each block is changed, at different positions.
                 let step = if slow() { 1 } else { 41 };
                 for at in (0..length).step_by(step) {
                     let mask = 1 << (at / step as u64 % 8);
@@ -200,8 +194,7 @@ fn clusters_that_changed_are_whole_and_all_that_counts_is_in_one() {
             stats.bytes.total
         );
         assert!(stats.bytes.vectors >= facts.nodes * DIM as u64, "{layout}");
-        // In the next case, the table does not have the last posting list of a cluster. `verify`
-        // must report the vectors that are only in this list.
+        // `verify` must report the vectors that are only in the missing posting list.
         let mut table = reading::amended(&volume, &manifest).unwrap().unwrap();
         let segments = table.extents.len();
         assert!(segments > 0, "{layout}");
@@ -209,7 +202,6 @@ fn clusters_that_changed_are_whole_and_all_that_counts_is_in_one() {
             table.clusters > manifest.clusters().unwrap().clusters as u32,
             "{layout}"
         );
-        // The changed table has a valid checksum.
         table.extents.pop();
         let damaged = with_table(&volume, &manifest, &table);
         let report = verify_in(&damaged, &Silent).unwrap();
@@ -248,7 +240,6 @@ fn a_table_of_another_index_of_the_same_shape_is_refused() {
     let manifest = stored::manifest(&volume).unwrap();
     let name = manifest.file("grouped").unwrap().name.clone();
     let mut bytes = volume.read(&name).unwrap();
-    // The new header has a correct checksum, like the header of another index.
     let length = bytes.len() as u64;
     let shape = stratann_layout::ClusterShape {
         vectors: ROWS as u32 + 1,

@@ -6,10 +6,8 @@ use stratann_layout::{IdsFile, stream};
 
 use super::*;
 
-/// A function that changes entries. An entry has an id and its node.
 type Entries<'a> = &'a dyn Fn(&mut Vec<(u64, u32)>);
 
-/// Returns an index with a file of ids. `change` changes its entries before it is written.
 fn with_ids(layout: Layout, change: Entries<'_>) -> SimVolume {
     let says = in_manifest(|manifest| {
         manifest.writer_features = IDS;
@@ -26,7 +24,6 @@ fn with_ids(layout: Layout, change: Entries<'_>) -> SimVolume {
     volume
 }
 
-/// Returns an index whose ids are row numbers, so that the file has only nodes.
 fn with_nodes(change: &dyn Fn(&mut Vec<u32>)) -> SimVolume {
     let says = in_manifest(|manifest| {
         manifest.writer_features = IDS;
@@ -45,7 +42,6 @@ fn with_nodes(change: &dyn Fn(&mut Vec<u32>)) -> SimVolume {
     volume
 }
 
-/// Returns the faults of the file of ids, and their offsets. The index must have no other faults.
 fn wrong(layout: Layout, change: Entries<'_>) -> Vec<(u64, String)> {
     let problems = report(&with_ids(layout, change)).problems;
     let of_ids = |problem: Problem| {
@@ -55,7 +51,6 @@ fn wrong(layout: Layout, change: Entries<'_>) -> Vec<(u64, String)> {
     problems.into_iter().map(of_ids).collect()
 }
 
-/// The offset of an entry.
 fn at(entry: usize) -> u64 {
     (BLOCK + 4 + entry * ENTRY) as u64
 }

@@ -1,5 +1,5 @@
-//! Tests `verify` on indexes with direct inserts. It finds no fault in undamaged indexes, and
-//! reports each fault of the table of nodes and pages.
+//! `verify` on indexes with direct inserts, with and without faults of the table of nodes and
+//! pages.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,14 +19,12 @@ mod journal;
 
 const ROWS: u64 = 300;
 const WIDE: usize = 16;
-/// The layouts whose records move.
 const PLACED: [Layout; 4] = [
     Layout::Coupled,
     Layout::Packed,
     Layout::Decoupled,
     Layout::Layered,
 ];
-/// All layouts, each with its strategies to add vectors.
 const CASES: [(Layout, Update); 9] = [
     (Layout::Coupled, Update::Accumulate),
     (Layout::Coupled, Update::Relocate),
@@ -50,7 +48,6 @@ fn vectors(ids: &[u64], version: u64) -> Matrix {
     Matrix::new(bytes, ids.len(), WIDE, Element::U8).unwrap()
 }
 
-/// An index, and a folder for temporary files.
 struct Grown {
     volume: SimVolume,
     folder: TempDir,
@@ -58,7 +55,6 @@ struct Grown {
 }
 
 impl Grown {
-    /// Returns an index in the state after its build.
     fn built(layout: Layout) -> Self {
         let (volume, folder) = (SimVolume::new(), tempfile::tempdir().unwrap());
         let ids: Vec<u64> = (0..ROWS).collect();
@@ -83,8 +79,8 @@ impl Grown {
         }
     }
 
-    /// Returns an index with every kind of change to an id. Some changes are pending. A process
-    /// makes each such index only once.
+    /// An index with every kind of change to an id, some pending. Each is made only once in a
+    /// process.
     fn new(layout: Layout, update: Update) -> Self {
         static GROWN: Mutex<Vec<(Layout, Update, SimVolume)>> = Mutex::new(Vec::new());
         let mut all = GROWN.lock();
@@ -130,11 +126,9 @@ impl Grown {
             threads,
             update: Some(update),
             direct: DirectOptions {
-                // This memory is less than all pending nodes need. So pages are written while some
-                // nodes are pending.
+                // Less than all pending nodes need, so that pages are written meanwhile.
                 pending: 8 << 10,
-                // With one thread, requests run one after another, so that each run makes the same
-                // pages.
+                // With one thread, each run makes the same pages.
                 in_flight: if threads == 1 { 1 } else { 4 },
                 // With this setting some records stay pending.
                 write_home: false,
@@ -154,14 +148,12 @@ impl Grown {
         let manifest = self.manifest();
         let placement = reading::placement(&self.volume, &manifest).unwrap();
         let pending = match self.layout {
-            // No record is pending.
             Layout::Inline => PendingFile::default(),
             _ => reading::pending(&self.volume, &manifest).unwrap(),
         };
         (placement.unwrap(), pending)
     }
 
-    /// Returns a copy with a change to the bytes of a file.
     fn changed(&self, name: &str, change: impl Fn(&mut Vec<u8>)) -> SimVolume {
         let volume = self.volume.fork();
         let mut bytes = volume.read(name).unwrap();
@@ -170,7 +162,6 @@ impl Grown {
         volume
     }
 
-    /// The file of pages, and the bytes of one page.
     fn pages(&self) -> (String, usize) {
         let kind = self.layout.composition().lists;
         let manifest = self.manifest();
@@ -191,7 +182,6 @@ impl Grown {
         (manifest.file(kind.name()).unwrap().name.clone(), bytes)
     }
 
-    /// The pages of the file with nodes, and the pages without nodes.
     fn in_use(&self) -> (Vec<u32>, Vec<u32>) {
         let (placement, pending) = self.tables();
         let (name, bytes) = self.pages();
@@ -207,7 +197,6 @@ impl Grown {
         (0..count as u32).partition(used)
     }
 
-    /// The used pages of vectors, if vectors are stored apart from lists.
     fn vector_pages(&self) -> u64 {
         let manifest = self.manifest();
         let segments = 0..manifest.segments.len() as u32;
@@ -218,7 +207,6 @@ impl Grown {
         pages.sum::<u64>() + self.tables().0.added.len() as u64
     }
 
-    /// Returns a copy of the index with a changed table or manifest.
     fn with(
         &self,
         change: impl Fn(&mut PlacementFile, &mut PendingFile, &mut Manifest),
@@ -242,8 +230,6 @@ impl Grown {
         volume
     }
 
-    /// Checks that each problem is in the file with this name and contains this text, and that
-    /// there are `count` problems.
     #[track_caller]
     fn says(&self, volume: &SimVolume, count: usize, file: &str, text: &str) {
         let found = lines(volume);
@@ -294,8 +280,7 @@ fn many_threads_leave_a_clean_index() {
         let ids: Vec<u64> = (1_000..2_500).collect();
         live.insert(&vectors(&ids, 1), Some(&ids), &Silent).unwrap();
         drop(live);
-        // The handle is opened again without changes. It makes a checkpoint only if vectors that
-        // waited in the log are inserted.
+        // Only waiting vectors in the log cause a checkpoint.
         drop(grown.open(update, 1));
         let found = report(&grown.volume);
         assert!(found.clean(), "{layout}, {update:?}: {:#?}", found.problems);
@@ -339,11 +324,9 @@ fn a_node_is_in_one_place_and_the_table_says_in_which() {
             .unwrap();
         let page = placement.page_of[node as usize];
         let other = used.iter().copied().find(|&other| other != page).unwrap();
-        // In the next case, the table has the wrong page for a node.
         let volume = grown.with(|placement, _, _| placement.page_of[node as usize] = other);
         let text = format!("it places node {node} on page {other}, which does not have it");
         grown.says(&volume, 1, "/placement-", &text);
-        // In the next case, the table has one page for all nodes of two pages.
         let volume = grown.with(|placement, _, _| {
             let pages = placement.page_of.iter_mut();
             pages
@@ -360,7 +343,6 @@ fn a_node_is_in_one_place_and_the_table_says_in_which() {
             "/placement-",
             &format!("on page {other}, which does not have it"),
         );
-        // In the next case, a node is neither on a page nor pending.
         let gone = pending.records[0].node;
         let volume = grown.with(|_, pending, _| drop(pending.records.remove(0)));
         grown.says(
@@ -369,8 +351,6 @@ fn a_node_is_in_one_place_and_the_table_says_in_which() {
             "/placement-",
             &format!("it places node {gone} on page"),
         );
-        // In the next cases, a node is pending twice, and a node is pending although it is on its
-        // page.
         let volume = grown.with(|_, pending, _| pending.records.push(pending.records[0].clone()));
         grown.says(
             &volume,
@@ -387,16 +367,14 @@ fn a_node_is_in_one_place_and_the_table_says_in_which() {
         let text = format!("node {node} has a pending record, but is on page {page} already");
         let found = lines(&volume);
         assert!(found[0].contains("/pending-") && found[0].contains(&text));
-        // If vectors are apart from lists, the pending id differs from the id on the page of the
-        // vector. If vectors are in two parts, the pending vector also differs from the vector that
-        // the two parts give.
+        // The pending id differs from the id on the page of the vector. In two parts, the vector
+        // differs too.
         let others = match layout {
             Layout::Decoupled => 1,
             Layout::Layered => 3,
             _ => 0,
         };
         assert_eq!(found.len(), 1 + others, "{layout}: {found:#?}");
-        // In the next case, the table has a page after the end of the file.
         let (name, size) = grown.pages();
         let last = *used.last().unwrap();
         let volume = grown.volume.fork();
@@ -438,10 +416,8 @@ fn what_waits_is_of_nodes_that_are() {
             (&|pending| pending.records[0].vector.push(1), ""),
         ] {
             let volume = grown.with(|_, pending, _| change(pending));
-            // `verify` must report no problem of nodes that may be pending.
             grown.says(&volume, 1, "/pending-", text);
         }
-        // In the next case, a list has more links than allowed.
         let long = grown.with(|_, pending, _| pending.records[0].list = (0..9).collect());
         grown.says(
             &long,
@@ -468,8 +444,6 @@ fn ids_and_counts_are_those_of_the_records_that_count() {
             let text = format!("says that {wrong} vectors are live; {live} are: of {nodes} nodes");
             grown.says(&with_live(wrong), 1, "/MANIFEST", &text);
         }
-        // In the next cases, the table of inserted ids has an id too many, lacks an id, and has
-        // both faults.
         let volume = grown.with(|placement, _, _| {
             let at = placement.ids.partition_point(|&(id, _)| id < 600);
             placement.ids.insert(at, (600, 2));
@@ -496,15 +470,13 @@ fn ids_and_counts_are_those_of_the_records_that_count() {
         });
         let found = lines(&both);
         assert_eq!(found.len(), 2, "{layout}: {found:#?}");
-        // In the next case, the table does not have a deleted id. The node of this id then counts
-        // as live, and the id occurs twice.
+        // Without a deleted id in the table, its node counts as live, and the id occurs twice.
         let volume = grown.with(|placement, _, _| placement.deleted.retain(|d| d.0 != 7));
         let found = lines(&volume);
         let twice = |line: &String| line.contains("has the external id 7, which another");
         assert!(found.iter().any(twice), "{layout}: {found:#?}");
         let text = format!("says that {live} vectors are live; {} are", live + 1);
         assert!(found.iter().any(|line| line.contains(&text)), "{found:#?}");
-        // In the next case, the table lists a live id as deleted.
         let volume = grown.with(|placement, _, _| {
             let at = placement.deleted.partition_point(|&(id, _)| id < 20);
             placement.deleted.insert(at, (20, 300));
@@ -545,15 +517,14 @@ fn both_tables_are_there_or_none_is() {
             let volume = grown.with(|_, _, m| m.files.retain(|entry| entry.role != role));
             grown.says(&volume, 1, "/MANIFEST", &format!("it names no {role} file"));
         }
-        // In the next case, the manifest says that the index took no direct inserts. Pages of the
-        // build may have been reused for other nodes.
+        // Without direct inserts in the manifest, pages of the build may have been reused for other
+        // nodes.
         let volume = grown.with(|_, _, manifest| manifest.placement = None);
         let found = lines(&volume);
         for role in ["placement", "pending"] {
             let text = format!("the role \"{role}\", but names no rewritten records");
             assert!(found.iter().any(|line| line.contains(&text)), "{found:#?}");
         }
-        // In the next cases, numbers in the manifest do not fit the tables.
         for change in [
             (|facts| facts.nodes += 1) as fn(&mut stratann_layout::PlacementFacts),
             |facts| facts.pages += 1,
@@ -563,10 +534,8 @@ fn both_tables_are_there_or_none_is() {
         }
         let volume = grown.with(|_, _, m| m.placement.as_mut().unwrap().nodes = u64::MAX);
         grown.says(&volume, 1, "/MANIFEST", "18446744073709551615 nodes");
-        // In the next case, the codes have another length.
         let volume = grown.with(|placement, _, _| placement.codes.push(1));
         grown.says(&volume, 1, "/placement-", "bytes of all codes");
-        // In the next cases, bytes of the tables are changed.
         for kind in [FileKind::Placement, FileKind::Pending] {
             let name = grown.manifest().file(kind.name()).unwrap().name.clone();
             let bytes = grown.volume.read(&name).unwrap();
@@ -577,7 +546,6 @@ fn both_tables_are_there_or_none_is() {
                 write(&volume, &name, &bytes);
                 grown.says(&volume, 1, &name, "");
             }
-            // `verify` must still read the pages, as far as this is possible.
             let volume = grown.volume.fork();
             volume.remove(&name).unwrap();
             grown.says(&volume, 1, &name, "");
@@ -615,7 +583,6 @@ fn pages_behind_those_of_the_build_are_harmless() {
     }
 }
 
-/// If pages have the numbers of their nodes, the index needs a table of the pages of nodes.
 #[test]
 fn without_a_placement_no_record_was_written_anew() {
     let nodes = nodes();

@@ -1,5 +1,4 @@
-//! Damages indexes whose vectors are apart from lists, after direct inserts. Vectors are lost with
-//! pages of vectors, or with a table that is needed to decode them.
+//! Damages indexes whose vectors are apart from lists, after direct inserts.
 
 use stratann_layout::{FileEntry, SlottedBuilder, SlottedShape, SlottedView};
 
@@ -8,11 +7,9 @@ use super::*;
 const LAYOUT: Layout = Layout::Decoupled;
 const UPDATES: [Update; 2] = [Update::Accumulate, Update::Relocate];
 
-/// A file of vectors.
 struct Segment {
     entry: FileEntry,
     shape: SlottedShape,
-    /// The number of pages of the build.
     built: u64,
 }
 
@@ -35,7 +32,6 @@ impl Place {
         self.segments().pop().unwrap()
     }
 
-    /// Returns the live ids on a page of vectors.
     fn live_on(&self, segment: &Segment, page: u64) -> BTreeSet<u64> {
         let (placement, shape) = (self.tables().0, segment.shape);
         let mut bytes = vec![0; shape.page_bytes()];
@@ -52,7 +48,6 @@ impl Place {
         live.map(|(id, _)| id).collect()
     }
 
-    /// Returns a copy of the index with a changed byte in a page of vectors.
     fn page_hit(&self, segment: &Segment, page: u64) -> SimVolume {
         let at = segment.shape.file_offset(page) as usize + 300;
         self.damaged(&segment.entry.name, &|bytes| bytes[at] ^= 1)
@@ -111,8 +106,6 @@ fn of_a_damaged_page_its_vectors_are_lost_that_count() {
             assert!(said.what.starts_with(text), "{what}: {report:#?}");
             assert_eq!(said.vectors, lost.len() as u64, "{what}: {report:#?}");
         }
-        // In the next case, pages of two files are damaged, and bytes are added to the end of a
-        // file.
         let volume = place.page_hit(&segments[0], 1);
         let at = last.shape.file_offset(last.built + 1) as usize;
         change(&volume, &last.entry.name, &|bytes| bytes.truncate(at + 5));
@@ -125,7 +118,6 @@ fn of_a_damaged_page_its_vectors_are_lost_that_count() {
             report.lost.iter().filter(|lost| lost.vectors > 0).count(),
             2
         );
-        // In the next case, a file is missing.
         let volume = place.volume.fork();
         volume.remove(&segments[1].entry.name).unwrap();
         let lost = (0..segments[1].built).flat_map(|page| place.live_on(&segments[1], page));
@@ -156,8 +148,7 @@ fn what_a_segment_is_decoded_with_takes_added_vectors_along() {
     }
 }
 
-/// New vectors use the model of the last segment and no base, although the last chunk has a base
-/// and is not full.
+/// New vectors have no base, although the last chunk has a base and is not full.
 #[test]
 fn vectors_that_came_later_have_no_base() {
     let rows = |first: usize, count: usize| {
@@ -204,8 +195,7 @@ fn without_the_placement_added_pages_are_found_where_they_follow_one_another() {
         let table = place.entry(FileKind::Placement, None).name;
         let added = placement.added.len() as u64;
         let nodes = placement.page_of.len() as u32;
-        // After a crash, the file may also have pages with existing nodes, and pages with nodes
-        // that the checkpoint does not have.
+        // After a crash, the file may also have pages that the checkpoint does not have.
         let crashed = |volume: &SimVolume| {
             change(volume, name, &|bytes| {
                 let one = shape.file_offset(*built) as usize;
@@ -244,8 +234,7 @@ fn without_the_placement_added_pages_are_found_where_they_follow_one_another() {
             !back.is_empty() && back.is_subset(&gone),
             "{what}: {back:?}"
         );
-        // The vectors on a damaged page are lost. Instead of some of them, earlier versions on
-        // lower nodes are restored.
+        // Earlier versions on lower nodes are restored instead of some vectors.
         for page in [1, added - 1] {
             let what = format!("{update:?}: without page {page}");
             let volume = place.page_hit(&last, built + page);
@@ -267,7 +256,6 @@ fn without_the_placement_added_pages_are_found_where_they_follow_one_another() {
             assert!(told.what.contains("are damaged"), "{what}: {report:#?}");
             assert!(!found.contains_key(&77_777), "{what}");
         }
-        // In the next case, the header of the file is damaged, and the table is missing.
         let volume = place.damaged(name, &|bytes| bytes[20] ^= 1);
         volume.remove(&table).unwrap();
         assert_eq!(place.repair(&volume).unwrap().vectors_lost, 0);

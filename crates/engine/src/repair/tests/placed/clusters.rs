@@ -1,11 +1,9 @@
-//! Damages cluster indexes that took vectors in place, so that they have rewritten clusters and
-//! later vectors.
+//! Damages cluster indexes that took vectors in place, with rewritten clusters and later vectors.
 
 use super::*;
 
 const LAYOUTS: [Layout; 3] = [Layout::Replicated, Layout::Addressed, Layout::Grouped];
 
-/// Returns an index with inserts. All inserted vectors are in clusters on storage.
 fn grown(layout: Layout) -> (Place, BTreeSet<u64>) {
     let (place, gone) = Place::grown(layout, Update::Rebalance);
     let live = place.direct(Update::Rebalance);
@@ -84,8 +82,7 @@ fn of_a_damaged_file_of_what_came_later_the_rest_is_kept() {
             }
             let lost = (place.model.len() - found.len()) as u64;
             assert_eq!(report.vectors_lost, lost, "{what}");
-            // The loss is one vector, or a cluster. Most vectors of a cluster have copies in other
-            // clusters.
+            // Most vectors of a lost cluster have copies in other clusters.
             assert!(lost <= 30, "{what}: {lost} of {}", place.model.len());
         }
     }

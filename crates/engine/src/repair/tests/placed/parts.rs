@@ -1,6 +1,4 @@
-//! Damages indexes whose vectors are in two parts, after direct inserts. Leading parts are on pages
-//! of lists, and move with their records. A pending node is stored with its whole vector. Trailing
-//! parts are on pages of vectors.
+//! Damages indexes whose vectors are in two parts, after direct inserts.
 
 use stratann_layout::SlottedView;
 
@@ -11,7 +9,6 @@ use crate::stores::reading;
 const LAYOUT: Layout = Layout::Layered;
 
 impl Place {
-    /// Returns the nodes and ids of the live records on a page of lists.
     fn counting_on(&self, page: u32) -> Vec<(u32, u64)> {
         let (placement, pending) = self.tables();
         let (name, _) = self.page_file(LAYOUT);
@@ -54,8 +51,7 @@ fn with_a_page_of_lists_the_leading_parts_on_it_are_lost() {
                 .filter(|id| !found.contains_key(id))
                 .collect();
             let all: BTreeSet<u64> = on.iter().map(|&(_, id)| id).collect();
-            // A copy of the leading part of a node of the build may still be on an earlier page of
-            // the node.
+            // An earlier page may still have the leading part of a node of the build.
             assert!(lost.is_subset(&all), "{what}: {lost:?} of {all:?}");
             for &(_, id) in on.iter().filter(|&&(node, _)| node >= built) {
                 assert!(lost.contains(&id), "{what}: {id}");
@@ -90,8 +86,7 @@ fn with_what_waits_the_leading_parts_of_new_nodes_are_lost() {
 fn what_waits_is_whole_whatever_becomes_of_pages_of_vectors() {
     let (place, _) = Place::grown(LAYOUT, Update::Accumulate);
     let (placement, pending) = place.tables();
-    // An id that was deleted and inserted again may have a pending record of its dead node, while
-    // its new node is on a page.
+    // A pending record may belong to a dead node, although a new node of its id is on a page.
     let counts =
         |record: &&stratann_layout::PendingRecord| !placement.is_dead(record.id, record.node);
     let waiting: BTreeSet<u64> = pending
@@ -113,7 +108,6 @@ fn what_waits_is_whole_whatever_becomes_of_pages_of_vectors() {
         let lost: Vec<&u64> = lost.collect();
         assert!(lost.is_empty(), "{page}: {lost:?}");
     }
-    // In the next case, the file is missing.
     let volume = place.volume.fork();
     volume.remove(&name).unwrap();
     let (_, found) = place.repaired(&volume, "no file");

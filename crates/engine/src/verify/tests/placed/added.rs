@@ -1,18 +1,14 @@
-//! Tests `verify` on indexes with vectors apart from lists, after direct inserts: the pages, the
-//! file and the ids of the inserted vectors.
+//! `verify` on inserted vectors, if vectors are stored apart from lists.
 
 use stratann_layout::SlottedShape;
 
 use super::*;
 
-/// A record of a page: its id and its encoded vector.
 type Coded = (u64, Vec<u8>);
 
-/// The file of the last segment.
 struct Last {
     name: String,
     shape: SlottedShape,
-    /// The number of pages of the build.
     built: u64,
 }
 
@@ -33,8 +29,7 @@ impl Grown {
         }
     }
 
-    /// Returns a copy with a changed added page. `change` may change the first node and the records
-    /// of the page.
+    /// `change` may change the first node and the records of the page.
     fn rewritten(&self, at: u64, change: impl Fn(&mut u32, &mut Vec<Coded>)) -> SimVolume {
         let Last { name, shape, built } = self.last();
         self.changed(&name, |bytes| {
@@ -75,17 +70,14 @@ fn a_flipped_byte_of_a_page_of_vectors_is_found_if_it_counts() {
                 grown.says(&volume, 1, &name, &text);
             }
         }
-        // In the next case, a valid page is at a wrong position.
         let at = |page: u64| shape.file_offset(page) as usize;
         let size = shape.page_bytes();
         let volume = grown.changed(&name, |bytes| {
             bytes.copy_within(at(built)..at(built) + size, at(built + 1));
         });
         grown.says(&volume, 1, &name, &format!(", {}: ", at(built + 1)));
-        // Bytes after the last page do not matter.
         let volume = grown.changed(&name, |bytes| bytes.extend_from_slice(&[77; 5_000]));
         assert_eq!(lines(&volume), Vec::<String>::new());
-        // In the next cases, the file ends before an added page, or in the middle of an added page.
         for (length, end) in [(at(pages - 1), pages - 1), (at(built + 1) - 1, built)] {
             let volume = grown.changed(&name, |bytes| bytes.truncate(length));
             let node = added[(end - built) as usize];
@@ -135,7 +127,6 @@ fn added_pages_begin_and_end_where_the_table_says() {
     let added = grown.tables().0.added;
     let nodes = grown.manifest().placement.unwrap().nodes;
     let later = nodes - u64::from(added[0]);
-    // The next cases are faults of the table.
     let volume = grown.with(|placement, _, _| placement.added[1] += 1);
     let found = lines(&volume);
     assert_eq!(found.len(), 2, "{found:#?}");
@@ -169,17 +160,14 @@ fn added_pages_begin_and_end_where_the_table_says() {
     let volume = grown.with(|placement, _, _| placement.added.clear());
     let text = format!("names no pages of inserted vectors, but {later} nodes");
     grown.says(&volume, 1, "/placement-", &text);
-    // In the next case, the table says that the last vector of a page continues on the next page,
-    // but it does not.
+    // The table says that the last vector of a page continues on the next page, but it does not.
     let volume = grown.with(|placement, _, _| placement.runs.set(0));
     let text = "ends with a whole record; according to the table of pages";
     grown.says(&volume, 1, &name, text);
-    // The next cases are faults of the pages.
     let volume = grown.rewritten(1, |first, _| *first += 1);
     grown.says(&volume, 1, &name, "begins with node");
     let volume = grown.rewritten(0, |_, records| drop(records.pop()));
     grown.says(&volume, 1, &name, "it should have");
-    // Other layouts have no such pages.
     for layout in [Layout::Coupled, Layout::Packed] {
         let grown = Grown::new(layout, Update::Accumulate);
         let volume = grown.with(|placement, _, _| placement.added.push(placement.built));
@@ -199,8 +187,7 @@ fn vectors_decode_and_ids_are_unique_over_all_segments() {
     });
     let text = format!("node {} has a vector that does not decode", first + 3);
     grown.says(&volume, 1, &name, &text);
-    // The repeated ids are the id of a vector of the first segment, and the id of a vector of the
-    // last segment.
+    // Ids of the first segment and of the last segment.
     for id in [20, 290] {
         let volume = grown.rewritten(0, |_, records| records[3].0 = id);
         let found = lines(&volume);
@@ -213,13 +200,11 @@ fn vectors_decode_and_ids_are_unique_over_all_segments() {
         let text = format!("the external id {id}, which the table does not list");
         assert!(found.iter().any(|line| line.contains(&text)), "{found:#?}");
     }
-    // A pending node has the id of its vector.
     let node = pending.records[0].node;
     let volume = grown.with(|_, pending, _| pending.records[0].id ^= 1);
     let text = format!("node {node} has the external id {}", pending.records[0].id);
     grown.says(&volume, 1, &name, &text);
-    // Without the placement, `verify` does not know which ids are live, and reads only the pages of
-    // the build.
+    // Without the placement, only the pages of the build are read.
     let volume = grown.volume.fork();
     let entry = grown.manifest();
     let table = &entry.file(FileKind::Placement.name()).unwrap().name;

@@ -1,12 +1,10 @@
-//! Tests `verify` on inline indexes. Pages are in place, and a journal has the pages that are to be
-//! written.
+//! `verify` on inline indexes with a journal of pages that are to be written.
 
 use stratann_layout::{InlineShape, JournalFile};
 
 use super::*;
 
-/// The offset of the degree of the first record on a page. The next constant is the offset of the
-/// first link of this record.
+/// The offset of the degree of the first record on a page.
 const DEGREE_AT: usize = 8 + 8 + WIDE;
 const LINK_AT: usize = DEGREE_AT + 4;
 
@@ -24,8 +22,7 @@ impl Grown {
         self.manifest().file(kind.name()).unwrap().name.clone()
     }
 
-    /// Returns another index. Its journal has the pages `numbers` of the file, and `change` changes
-    /// each of them.
+    /// `change` changes the pages `numbers` of the journal.
     fn journal(&self, numbers: &[u32], change: impl Fn(u32, &mut [u8])) -> Self {
         let (file, size) = self.pages();
         let bytes = self.volume.read(&file).unwrap();
@@ -74,8 +71,7 @@ fn what_the_journal_has_may_be_anything_in_the_file() {
         let places = || numbers.iter().map(|&page| (page as usize + 1) * size);
         harmless(&|bytes| places().for_each(|at| bytes[at + 512..at + 1_024].fill(7)));
         harmless(&|bytes| places().for_each(|at| bytes[at..at + size].fill(0)));
-        // In this case, the journal has pages that are not in the file yet, and the file has only
-        // the beginning of one of them.
+        // The journal has pages that are not in the file yet, or only in part.
         if numbers.ends_with(&[pages - 2, pages - 1]) {
             let end = (pages as usize - 1) * size;
             harmless(&|bytes| bytes.truncate(end + 100));
@@ -138,7 +134,6 @@ fn pages_that_neither_file_has_are_named() {
     let found = lines(&volume);
     let text = format!("its {pages} pages end before page {pages}");
     assert!(found.iter().any(|line| line.contains(&text)), "{found:#?}");
-    // In the next case, the last page has fewer nodes than the manifest says.
     let volume = grown.with(|_, _, m| m.placement.as_mut().unwrap().nodes += 1);
     let found = lines(&volume);
     assert_eq!(found.len(), 2, "{found:#?}");
@@ -170,7 +165,6 @@ fn a_damaged_journal_is_named_and_so_are_the_pages_that_are_lost_with_it() {
     let at = format!("/{pages}, {}: ", 5 * size);
     assert!(found.iter().any(|line| line.contains(&name)), "{found:#?}");
     assert!(found.iter().any(|line| line.contains(&at)), "{found:#?}");
-    // `verify` also finds the pages without the placement.
     let whole = report(&grown.volume);
     let volume = grown.volume.fork();
     let table = grown.name(FileKind::Placement);
@@ -206,7 +200,6 @@ fn pages_of_the_journal_are_those_of_the_index() {
             seal(bytes, 3);
         }
     };
-    // In the next case, the journal has the page of another position.
     says(
         &[2, 3],
         &|bytes| seal(bytes, 4),
@@ -239,8 +232,8 @@ fn a_journal_belongs_to_inline_pages_that_took_inserts_and_to_nothing_else() {
         let volume = grown.with(|_, _, m| m.files.retain(|entry| entry.role != role));
         grown.says(&volume, 1, "/MANIFEST", &format!("it names no {role} file"));
     }
-    // In the next case, the manifest says that the index took no direct inserts. So the files of
-    // direct inserts, and the pages after the pages of the build, do not belong to it.
+    // Without direct inserts in the manifest, their files and later pages do not belong to the
+    // index.
     let volume = grown.with(|_, _, manifest| manifest.placement = None);
     let found = lines(&volume);
     for role in ["placement", "journal"] {
@@ -253,7 +246,6 @@ fn a_journal_belongs_to_inline_pages_that_took_inserts_and_to_nothing_else() {
             .any(|line| line.contains(&grown.pages().0) && line.contains("the MANIFEST says so")),
         "{found:#?}"
     );
-    // In the next case, the index has a file of another layout.
     let pending = PendingFile::default().encode();
     let journal = JournalFile::head(BLOCK, &[]);
     for ((layout, update), kind, payload) in [
@@ -275,8 +267,7 @@ fn a_journal_belongs_to_inline_pages_that_took_inserts_and_to_nothing_else() {
         found[0].contains("names no rewritten records"),
         "{found:#?}"
     );
-    // In this layout, the number of pages follows from the number of nodes, and the placement has
-    // no table of pages.
+    // In this layout, the number of pages follows from the number of nodes.
     let volume = grown.with(|_, _, m| m.placement.as_mut().unwrap().pages += 1);
     let found = lines(&volume);
     assert_eq!(found.len(), 2, "{found:#?}");
