@@ -350,9 +350,7 @@ impl Store {
         Ok(self)
     }
 
-    ///
-    /// # Errors
-    /// The file cannot be read through UCX.
+    /// Fails if the file cannot be read through UCX.
     pub(crate) fn reach(&self, file: &Stored) -> Result<Vec<u8>, StoreError> {
         match (&self.ucx, &file.content) {
             (Some(ucx), Content::Memory(Memory::Region(region))) => Ok(ucx.reach(region)?),

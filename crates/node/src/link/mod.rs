@@ -39,7 +39,7 @@ use duplex::{Closer, Receiver, Sender, Sent};
 
 const ROOM: usize = 64 << 10;
 const PROMPT: Duration = Duration::from_millis(2);
-/// The bytes of one piece, for each of which a slow peer has the full time limit.
+/// The bytes of one piece. A slow peer has the full time limit for each piece.
 const PIECE: usize = 64 << 10;
 /// The bytes that may wait for a slow peer. With more, the connection is closed.
 const MOST_BEHIND: usize = 8 << 20;

@@ -1,3 +1,4 @@
+//! The low codes that all workers of a compute server share.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -60,7 +60,7 @@ pub(super) struct Standing {
 }
 
 pub(super) const SIGN: Duration = Duration::from_secs(1);
-/// The lane of a contact's own requests, above those of workers.
+/// The lane of a contact's own requests, above the lanes of workers.
 pub(super) const NO_LANE: u64 = 0xFFFF;
 
 impl Contact {

@@ -1,3 +1,4 @@
+//! Whether a compute server can answer, and otherwise the obstacle.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -58,6 +58,7 @@ enum Asked {
         page: Page,
         head_only: bool,
     },
+    /// A refusal with this status.
     Refused {
         status: u16,
         head_only: bool,
