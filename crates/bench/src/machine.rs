@@ -1,4 +1,4 @@
-//! The machine on which a benchmark ran. A figure without its machine means little.
+//! The machine on which a benchmark ran.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Reads the facts. An unknown fact is "unknown".
+    /// Reads the facts, or "unknown".
     pub fn look() -> Machine {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let unknown = || "unknown".to_string();
@@ -34,8 +34,7 @@ impl Machine {
     }
 }
 
-/// The processor's name: `model name` on x86. ARM kernels report only part numbers, so the part
-/// number is used.
+/// `model name` on x86. ARM kernels report only part numbers.
 fn cpu(cpuinfo: &str) -> Option<String> {
     let field = |name: &str| {
         cpuinfo

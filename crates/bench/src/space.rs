@@ -1,5 +1,5 @@
-//! The storage sizes of indexes, side by side: the parts, bits per edge, and the space saved
-//! compared with the coupled layout.
+//! The storage sizes of indexes: the parts, bits per edge, and the space saved against the coupled
+//! layout.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -20,7 +20,6 @@ pub struct Space {
     facts: Value,
 }
 
-/// The keys of `stratann stats --json` about space.
 const FACTS: [&str; 9] = [
     "layout",
     "compression",
@@ -33,7 +32,7 @@ const FACTS: [&str; 9] = [
     "graph_and_vectors",
 ];
 
-/// Lists each index of a job once. The list is empty if all runs search the same index.
+/// Lists each index of a job once, unless all runs search the same.
 pub fn space(runs: &[RunResult]) -> Vec<Space> {
     let mut all: Vec<Space> = Vec::new();
     for run in runs {
@@ -55,7 +54,7 @@ pub fn space(runs: &[RunResult]) -> Vec<Space> {
     all
 }
 
-/// Returns the table. The text is empty if there are no two indexes to compare.
+/// Returns the table, empty without two indexes.
 pub fn render(all: &[Space]) -> String {
     if all.is_empty() {
         return String::new();

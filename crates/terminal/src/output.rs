@@ -1,5 +1,5 @@
-//! Standard output, and files for results. If a pipe closes early, `println!` panics. The functions
-//! of this module return the error, and [`crate::failure`] then ends the program without a message.
+//! Standard output, and files for results. Unlike `println!`, these functions do not panic on a
+//! closed pipe.
 
 use std::fs::File;
 use std::io::{self, BufWriter, StdoutLock, Write};
@@ -24,13 +24,13 @@ impl Output {
         Ok(())
     }
 
-    /// Writes text that contains its own line ends, such as a table.
+    /// Writes text with its own line ends.
     pub fn text(&mut self, text: impl AsRef<str>) -> Result<(), Failure> {
         self.0.write_all(text.as_ref().as_bytes())?;
         Ok(())
     }
 
-    /// Writes one JSON object on one line (JSON lines), and flushes it so that a reader can follow.
+    /// Writes one JSON object on one line, and flushes it for a reader that follows.
     pub fn json_line<T: Serialize>(&mut self, value: &T) -> Result<(), Failure> {
         serde_json::to_writer(&mut self.0, value)?;
         writeln!(self.0)?;
@@ -45,15 +45,15 @@ impl Output {
         Ok(())
     }
 
-    /// Flushes the output. Otherwise, an error of writing the last bytes would be lost.
+    /// Flushes the output, whose last error would otherwise be lost.
     pub fn finish(mut self) -> Result<(), Failure> {
         self.0.flush()?;
         Ok(())
     }
 }
 
-/// Refuses a file for results that could not be written, before the work begins. An existing file
-/// is refused unless `overwrite` is set.
+/// Refuses, before the work begins, a file for results that could not be written or exists without
+/// `overwrite`.
 pub fn refuse(path: &Path, overwrite: bool) -> Result<(), Failure> {
     if path.is_dir() {
         return Err(Failure::Wrong(format!(

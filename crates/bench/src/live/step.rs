@@ -1,5 +1,4 @@
-//! One measurement in a child process: the task of the child, and the copy of the index that the
-//! child changes.
+//! One measurement in a child process, and the copy of the index that it changes.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +14,7 @@ use crate::live::{inserts, live, timeline};
 use crate::report::{IndexFacts, RunResult};
 use crate::run::Outcome;
 
-/// The environment variable with the step that a child runs, as JSON.
+/// Names the step that a child runs, as JSON.
 pub const VARIABLE: &str = "STRATANN_BENCH_STEP";
 
 /// A measurement.
@@ -61,7 +60,7 @@ pub struct Task<'a> {
 }
 
 impl Step {
-    /// The step of this process; `None` if a user started the process.
+    /// The step of this process, unless a user started it.
     pub fn told() -> Result<Option<Step>, Failure> {
         let Some(text) = std::env::var_os(VARIABLE) else {
             return Ok(None);
@@ -131,7 +130,7 @@ impl Step {
 
 const INDEX: &str = "index";
 
-/// The folder of a job's copies. It is removed at the end.
+/// The folder of a job's copies, until it is dropped.
 #[derive(Debug)]
 pub struct Work(PathBuf);
 
@@ -149,8 +148,8 @@ impl Work {
         &self.0
     }
 
-    /// Copies an index, and replaces an earlier copy. The copy is synced, so that its writes do not
-    /// disturb the next measurement.
+    /// Replaces the copy of an index. The copy is synced, so that its writes do not disturb the
+    /// measurement.
     pub fn copy(&self, index: &Path) -> Result<(), Failure> {
         let copy = self.0.join(INDEX);
         if copy.exists() {
