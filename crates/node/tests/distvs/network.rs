@@ -295,7 +295,7 @@ pub struct Network {
     processes: Vec<Process>,
     lives: Vec<u64>,
     timers: Vec<Duration>,
-    /// Who connected, and the peer.
+    /// The process that connected, and its peer.
     connections: BTreeMap<u64, (usize, usize)>,
     cut: Vec<((usize, usize), Duration)>,
     pub queries: Vec<Query>,
