@@ -1,8 +1,8 @@
 //! Row groups that check each page before the column reader allocates memory for it.
 //!
-//! The header of a page gives the size and the number of values of the page. The reader allocates
-//! memory by these two numbers, without a check, so a few damaged bytes could demand gigabytes.
-//! This module reads the header first, and takes the memory of the page from the [`Budget`]:
+//! The reader allocates memory by the size and the number of values in a page's header, without a
+//! check, so a few damaged bytes could demand gigabytes. This module first takes the memory from
+//! the [`Budget`]:
 //!
 //! ```text
 //!   a dictionary  its bytes, and its values          until its column ends
@@ -30,10 +30,10 @@ use super::delta;
 use super::header::{Header, Kind};
 use super::thrift::Malformed;
 
-/// A row group that refuses a page for which the budget is too small.
+/// A row group that refuses a page beyond the budget.
 pub struct Checked<'a> {
     pub group: Box<dyn RowGroupReader + 'a>,
-    /// A second handle of the file, from which page headers are read.
+    /// A second handle, for page headers.
     pub file: Arc<File>,
     pub budget: Arc<Budget>,
 }
@@ -91,7 +91,6 @@ impl RowGroupReader for Checked<'_> {
     }
 }
 
-/// The size of a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Width {
     Bits(u64),
@@ -101,7 +100,7 @@ enum Width {
 }
 
 impl Width {
-    /// The least number of bits that a value takes in a dictionary.
+    /// The least bits of a value in a dictionary.
     fn least_bits(self) -> u64 {
         match self {
             Self::Bits(bits) => bits,
@@ -110,7 +109,7 @@ impl Width {
         }
     }
 
-    /// The number of bytes that a decoded value takes in memory.
+    /// The bytes of a decoded value.
     fn decoded(self) -> u64 {
         match self {
             Self::Bits(bits) => bits.div_ceil(8),
@@ -119,13 +118,13 @@ impl Width {
     }
 }
 
-/// The bytes of the definition level and the repetition level of a value.
+/// The bytes of both levels of a value.
 const LEVELS: u64 = 4;
 
-/// The bytes of a value that is a part of a JSON value.
+/// The bytes of a part of a JSON value.
 const NESTED: u64 = 96;
 
-/// Bytes that the pages of a column have taken from the budget.
+/// The bytes that a column has taken from the budget.
 #[derive(Default)]
 struct Taken {
     dictionary: u64,
@@ -134,7 +133,6 @@ struct Taken {
     last: u64,
     /// Levels and values of all pages in the current batch of rows.
     lists: u64,
-    /// The number of the current batch.
     batch: u64,
 }
 
@@ -143,17 +141,16 @@ struct CheckedPages {
     file: Arc<File>,
     budget: Arc<Budget>,
     compression: Compression,
-    /// The offset of the next page. From this offset on, the column has `left` bytes.
+    /// The offset of the next page, from which the column has `left` bytes.
     at: u64,
     left: u64,
     width: Width,
     has_lists: bool,
     has_nulls: bool,
-    /// Whether the values of the column are parts of JSON values.
+    /// Whether the values are parts of JSON values.
     is_nested: bool,
-    /// The number of rows in the row group.
     rows: u64,
-    /// The length of the longest text in the dictionary, in bytes.
+    /// The bytes of the longest text in the dictionary.
     longest: u64,
     taken: Taken,
 }
@@ -163,8 +160,7 @@ fn wrong<T>(found: String) -> Result<T> {
 }
 
 impl CheckedPages {
-    /// Checks the header of the page that the reader reads next, and takes the page's memory from
-    /// the budget.
+    /// Takes the memory of the page that the reader reads next.
     fn look(&mut self) -> Result<()> {
         while self.left > 0 {
             let header = Header::read(&self.file, self.at, self.left)?;
@@ -243,8 +239,8 @@ impl CheckedPages {
         Ok(())
     }
 
-    /// Takes the memory of a page's values, until the next batch of rows. The last page keeps its
-    /// memory longer, since the next batch may still read values of this page.
+    /// Takes the memory of a page's values until the next batch, or longer for the last page, whose
+    /// values the next batch may read.
     fn take_lists(&mut self, bytes: u64) -> Result<()> {
         self.budget.take(bytes)?;
         self.taken.lists += bytes;
@@ -252,9 +248,8 @@ impl CheckedPages {
         Ok(())
     }
 
-    /// Refuses a page that decompresses to more bytes than its header says (gzip), or perhaps to
-    /// more than the budget has (frames of LZ4). The reader would allocate memory for all of these
-    /// bytes.
+    /// Refuses a page that decompresses to more bytes than its header says (gzip), or perhaps than
+    /// the budget has (frames of LZ4), since the reader would allocate them.
     fn check_compressed(&self, header: &Header, begin: u64) -> Result<()> {
         if !header.is_compressed {
             return Ok(());
@@ -276,8 +271,7 @@ impl CheckedPages {
                     ));
                 }
             }
-            // Some writers use frames in place of blocks. A frame decompresses to at most 255 times
-            // its size.
+            // Some writers use frames, which decompress to at most 255 times their size.
             Compression::LZ4 => {
                 let mut magic = [0; 4];
                 if to - from >= 4 {
@@ -294,8 +288,8 @@ impl CheckedPages {
         Ok(())
     }
 
-    /// Refuses a page whose bytes claim more values or longer texts than the page can have. For a
-    /// dictionary, records the length of the longest text.
+    /// Refuses a page whose bytes claim too many values or too long texts. Records the longest text
+    /// of a dictionary.
     fn check(&mut self, page: &Page) -> Result<()> {
         match page {
             Page::DictionaryPage { buf, .. } => {
@@ -318,8 +312,8 @@ impl CheckedPages {
                     (self.has_nulls, *def_level_encoding),
                 ];
                 for (_, encoding) in levels.into_iter().filter(|(has, _)| *has) {
-                    // Levels in other encodings have no length in front. No file with delta-encoded
-                    // lengths has such levels.
+                    // Only levels in RLE have a length in front. No file with delta-encoded lengths
+                    // has other levels.
                     if encoding != Encoding::RLE {
                         return Ok(());
                     }
@@ -342,8 +336,8 @@ impl CheckedPages {
         }
     }
 
-    /// Refuses a page with more lengths of texts than values. If texts are stored without the
-    /// beginning that they share with the previous text, takes the memory of the complete texts.
+    /// Refuses more lengths of texts than values. Takes the memory of complete texts if they are
+    /// stored without the beginning of the previous text.
     fn check_values(&mut self, values: &[u8], encoding: Encoding, count: u32) -> Result<()> {
         let most = u64::from(count);
         let lengths = |bytes: &[u8]| {
@@ -367,7 +361,7 @@ impl CheckedPages {
     }
 }
 
-/// The bytes behind the levels of a page. The length of the levels is in front of them.
+/// The length of the levels is in front of them.
 fn behind_levels(bytes: &[u8]) -> Result<&[u8]> {
     let behind = bytes.split_first_chunk::<4>().and_then(|(length, rest)| {
         let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
@@ -379,7 +373,7 @@ fn behind_levels(bytes: &[u8]) -> Result<&[u8]> {
     }
 }
 
-/// The length of the longest text in a dictionary, in bytes.
+/// In bytes.
 fn longest(mut texts: &[u8]) -> u64 {
     let mut longest = 0;
     while let Some((length, rest)) = texts.split_first_chunk::<4>() {
@@ -390,7 +384,6 @@ fn longest(mut texts: &[u8]) -> u64 {
     longest
 }
 
-/// A part of a file.
 struct Section<'a> {
     file: &'a File,
     at: u64,

@@ -1,5 +1,4 @@
-//! `stratann cluster`: all servers of an index on one machine (`up.rs`), and clients of compute
-//! servers (`search.rs`, `change.rs`). This file has their common part.
+//! `stratann cluster`: all servers of an index (`up.rs`), and clients of compute servers.
 
 mod change;
 mod search;
@@ -18,7 +17,6 @@ use stratann_terminal::progress;
 use super::servers::{place, refused};
 use crate::args::{ClusterCommand, ReachArguments};
 
-/// Runs a command of `stratann cluster`.
 pub fn run(command: &ClusterCommand, quiet: bool) -> Result<(), Failure> {
     match command {
         ClusterCommand::Up(arguments) => up::up(arguments, quiet),
@@ -28,16 +26,15 @@ pub fn run(command: &ClusterCommand, quiet: bool) -> Result<(), Failure> {
     }
 }
 
-/// The purpose of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
-    /// To search, which needs all servers.
+    /// Needs all servers.
     Search,
-    /// To change an index, which needs the storage server.
+    /// Needs the storage server.
     Change,
 }
 
-/// Connects to the first compute server that answers, and asks it for its collection.
+/// Connects to the first compute server that answers.
 fn connected(
     servers: &[String],
     secret_file: Option<&Path>,
@@ -54,7 +51,7 @@ fn connected(
     };
     progress::catch_interrupts();
     let interrupted = || match purpose {
-        // The text of `Interrupted` is about changes, and a search makes none.
+        // A search makes no changes, unlike the text of `Interrupted`.
         Purpose::Search => stratann::Error::Stopped,
         Purpose::Change => stratann::Error::Interrupted,
     };
@@ -71,7 +68,7 @@ fn connected(
     Ok((client, collection))
 }
 
-/// Refuses rows that do not fit a collection. `what`: a word for one row.
+/// `what`: a word for one row.
 fn fits(collection: &Collection, rows: &dyn VectorSource, what: &str) -> Result<(), Failure> {
     let element = Element::from_code(collection.element);
     if collection.dim as usize == rows.dim() && element == Some(rows.element()) {
@@ -87,7 +84,6 @@ fn fits(collection: &Collection, rows: &dyn VectorSource, what: &str) -> Result<
     )))
 }
 
-/// The failure of a query without an answer.
 fn unanswered(failure: QueryFailure) -> Failure {
     match failure {
         QueryFailure::Refused {

@@ -1,5 +1,4 @@
-//! `stratann cluster search SERVERS QUERIES`: many queries through compute servers, and their
-//! costs.
+//! `stratann cluster search SERVERS QUERIES`
 
 use serde::Serialize;
 use stratann::{GroundTruth, Matrix, VectorFile, VectorSource};
@@ -15,14 +14,11 @@ use super::{Purpose, connected, fits, unanswered};
 use crate::args::ClusterSearchArguments;
 use crate::commands::answers;
 
-/// Results and costs at one list size.
 #[derive(Serialize)]
 struct Measured {
-    /// The list size of the query with the longest list. Without a requested list size, it is the
-    /// server's default, and at least `k`. The list size grows if many of the found vectors were
-    /// deleted or replaced.
+    /// The largest list size of a query, at least `k`. It grows if many found vectors were deleted.
     list: u32,
-    /// The requested list size. `null` is the server's default.
+    /// `null` is the server's default.
     list_asked: Option<usize>,
     k: usize,
     /// `null` without ground truth.
@@ -33,7 +29,6 @@ struct Measured {
     in_flight: usize,
 }
 
-/// Mean costs of a query.
 #[derive(Serialize)]
 struct PerQuery {
     /// Distances by low codes, by high codes, and exact ones.
@@ -42,14 +37,12 @@ struct PerQuery {
     full: f64,
     /// Rounds between compute server and memory server.
     steps: f64,
-    /// Bytes between compute server and memory server, and between compute server and storage
-    /// server.
+    /// Bytes between compute server and memory server, and to the storage server.
     wire: f64,
     storage_wire: f64,
     /// Reads of storage, and their bytes.
     reads: f64,
     read_bytes: f64,
-    /// Restarts of a search.
     restarts: f64,
 }
 
@@ -80,7 +73,6 @@ impl From<Means> for PerQuery {
     }
 }
 
-/// Searches through compute servers.
 pub fn run(arguments: &ClusterSearchArguments) -> Result<(), Failure> {
     answers::check_out(
         arguments.out.as_deref(),
@@ -130,7 +122,7 @@ pub fn run(arguments: &ClusterSearchArguments) -> Result<(), Failure> {
             longer.push(format!("{} instead of {asked}", found.list));
         }
         let measured = measured((&found, list), truth.as_ref(), queries.rows(), arguments)?;
-        // With `--out`, there is only one list size.
+        // `--out` allows one list size.
         if let Some(path) = &arguments.out {
             answers::write(path, arguments.k, &found.ids, &found.distances)?;
         }
