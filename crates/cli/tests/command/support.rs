@@ -49,7 +49,7 @@ pub fn u8s(rows: usize, dim: usize, seed: u64) -> Vec<u8> {
     )
 }
 
-/// Floats between -1 and 1, of which one may be `strange`.
+/// Floats between -1 and 1, or `strange` in one place.
 pub fn f32s(rows: usize, dim: usize, seed: u64, strange: Option<(usize, f32)>) -> Vec<u8> {
     let mut next = numbers(seed);
     let mut values: Vec<f32> = (0..rows * dim)
