@@ -1,9 +1,7 @@
-//! Coordinates changes and `close`. `close` waits for the changes that have begun, and later
-//! changes wait for `close`.
+//! Changes and `close` wait for each other.
 //!
-//! A thread that makes a change also runs Python code: callbacks of progress, and signal handlers.
-//! If that code makes a change, the change begins at once, even while a `close` waits. That code
-//! cannot call `close`, since the close and the change would wait for each other.
+//! Callbacks and signal handlers run on a thread that makes a change. Their changes begin at once,
+//! even while a `close` waits. They cannot call `close`, since it would wait for their own change.
 
 use std::sync::Arc;
 use std::thread::ThreadId;
@@ -12,11 +10,9 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use stratann::Progress;
 
-/// The interval at which a waiting thread checks whether to continue to wait.
 pub const LOOK: Duration = Duration::from_millis(20);
 
-/// Records the changes in progress, and whether a thread is closing the index. One thread closes it
-/// at a time.
+/// The changes in progress, and whether a thread is closing the index.
 #[derive(Debug, Default)]
 pub struct Gate {
     state: Mutex<State>,
@@ -25,25 +21,24 @@ pub struct Gate {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The threads of the changes in progress, one entry for each change.
+    /// One entry for each change.
     under_way: Vec<ThreadId>,
     closing: bool,
 }
 
-/// The right to make a change, until this value is dropped.
+/// The right to make a change, until the drop.
 #[derive(Debug)]
 pub struct Pass {
     gate: Arc<Gate>,
     thread: ThreadId,
 }
 
-/// The right to close the index. Until this value is dropped, no change begins.
+/// Until the drop, no change begins.
 #[derive(Debug)]
 pub struct Closing(Arc<Gate>);
 
 impl Gate {
-    /// Begins a change. If another thread is closing the index, waits for it, at most [`LOOK`].
-    /// `None` if that thread is still closing the index after this time.
+    /// Waits at most [`LOOK`] for a thread that is closing the index. `None` if it still is.
     pub fn enter(self: &Arc<Self>) -> Option<Pass> {
         let thread = std::thread::current().id();
         let mut state = self.state.lock();
@@ -60,8 +55,7 @@ impl Gate {
         })
     }
 
-    /// If a change or a close is in progress, returns `None`. Otherwise does the same as
-    /// [`close`](Gate::close).
+    /// As [`close`](Gate::close), or `None` if a change or a close is in progress.
     pub fn close_if_idle(self: &Arc<Self>) -> Option<Closing> {
         let mut state = self.state.lock();
         if state.closing || !state.under_way.is_empty() {
@@ -71,17 +65,14 @@ impl Gate {
         Some(Closing(self.clone()))
     }
 
-    /// Whether this call comes from a change of this thread, for example from its callback.
+    /// Also true in a callback of this thread's change.
     pub fn is_under_way_here(&self) -> bool {
         let thread = std::thread::current().id();
         self.state.lock().under_way.contains(&thread)
     }
 
-    /// Makes later changes wait, and waits for the changes in progress. No other thread may be
-    /// closing the index.
-    ///
-    /// # Errors
-    /// `progress` ended the wait. Changes may begin again.
+    /// Makes later changes wait, and waits for those in progress, until `progress` ends the wait.
+    /// No other thread may be closing the index.
     pub fn close(self: &Arc<Self>, progress: &dyn Progress) -> Result<Closing, stratann::Error> {
         let closing = Closing(self.clone());
         let mut state = self.state.lock();
