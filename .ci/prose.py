@@ -40,7 +40,7 @@ TESTS = re.compile(r"^#\[cfg\(test\)\]\n(?:pub(?:\(crate\))? )?mod \w+ \{", re.M
 
 
 def blocks(lines):
-    """The paragraphs, list items and table cells of numbered lines, as (number of the first line, text)."""
+    """The paragraphs, list items and cells of numbered lines, as (number of the first line, text)."""
     number, text, fence = 0, [], None
     for at, line in lines:
         bare = line.strip()
@@ -67,7 +67,7 @@ def blocks(lines):
 
 
 def sentences(lines):
-    """The sentences, as (number of a line, sentence without code and targets)."""
+    """As (number of a line, sentence without code and targets)."""
     for number, text in blocks(lines):
         plain = LINK.sub(lambda link: link.group(1) or "", CODE.sub("`", text))
         for sentence in END.split(plain):
@@ -80,7 +80,7 @@ def words(sentence):
 
 
 def judged(found):
-    """The faults of sentences, as (kind, line, text)."""
+    """As (kind, line, text)."""
     for number, sentence in found:
         count = len(words(sentence))
         if count > LONGEST:
@@ -115,7 +115,7 @@ def document(text):
 
 
 def strings(text):
-    """The strings of a Rust file outside its tests, as (line, text)."""
+    """As (line, text)."""
     tests = TESTS.search(text)
     for match in STRING.finditer(text, 0, tests.start() if tests else len(text)):
         if match.group(3):
@@ -124,7 +124,7 @@ def strings(text):
 
 
 def errors(text):
-    """The texts of the errors that a Python file raises, as (line, text)."""
+    """As (line, text)."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             for argument in node.exc.args[:1]:
@@ -134,9 +134,7 @@ def errors(text):
 
 
 def comments(text):
-    """The comments of a Python file, as lists of (line, text). A list has the comments of adjacent
-    lines without code, or a single comment behind code.
-    """
+    """As lists of (line, text): adjacent comments without code, or one comment behind code."""
     run = []
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT and not token.string.startswith("#!"):
@@ -153,16 +151,13 @@ def comments(text):
 
 
 def in_form(found):
-    """The faults of strings that are errors, as (line, text). The form is "argument and value;
-    reason. Remedy".
-    """
+    """The form of errors is "argument and value; reason. Remedy"."""
     for number, said in found:
         if EXPECTED.search(said):
             yield number, f"name the reason and the remedy in place of ': expected': {said[:70]}.."
 
 
 def source(path, text):
-    """The faults of a Rust or Python file, as (line, text)."""
     found, run = [], []
     if path.suffix != ".rs":
         for match in DOCSTRING.finditer(text):
