@@ -79,8 +79,8 @@ fn receive(stream: &mut Stream, mut out: &mut [u8], until: Instant) -> io::Resul
     Ok(())
 }
 
-/// Greets a client. `ucx` allows UCX, which needs a secret; the result then has its seal. `admit`
-/// tells whether there is room for a client that knows the secret.
+/// Greets a client. If `ucx` is set and the client wants UCX, the result has the seal of the
+/// connection. `admit` says whether the server has room for a client that knows the secret.
 pub(crate) fn greet(
     protocol: Protocol,
     secret: Option<&Secret>,

@@ -88,7 +88,8 @@ impl Shared {
         self.callers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until a further greeting may begin, and closes the oldest after its minimum time.
+    /// Waits until one more greeting may begin. If too many are in progress, closes the oldest
+    /// after its minimum time.
     fn let_in(&self, number: u64, caller: Caller) {
         while !self.stop.load(Ordering::SeqCst) {
             let mut callers = self.callers();
@@ -124,7 +125,7 @@ impl Shared {
 
 #[derive(Default)]
 struct Callers {
-    /// Oldest first.
+    /// Connections that are being greeted, oldest first.
     greeting: BTreeMap<u64, (Instant, Caller)>,
     clients: HashMap<u64, Caller>,
 }
@@ -429,7 +430,8 @@ fn serve(caller: Caller, number: u64, shared: &Shared) -> io::Result<()> {
             let failed = stream.is_err();
             let known = shared.no_way.swap(failed, Ordering::Relaxed);
             Stream::Ucx(Box::new(stream.inspect_err(|error| {
-                // Such a client connects again every second, so the failure is logged once.
+                // A client that cannot be reached connects again every second, so the failure is
+                // logged once.
                 if !known {
                     tracing::warn!("client {number} cannot be reached through UCX: {error}");
                 }

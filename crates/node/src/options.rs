@@ -246,8 +246,8 @@ impl Options {
     }
 }
 
-/// The addresses of a host name, and whether all are on this machine. Otherwise, a secret is
-/// required.
+/// The addresses of a host name, and whether all are on this machine. Fails for an address of
+/// another machine if there is no secret.
 pub(crate) fn resolve(options: &Options) -> Result<(Vec<SocketAddr>, bool), NodeError> {
     let address = options.listen.clone();
     let found = address

@@ -1,7 +1,7 @@
 //! Named files, in memory or in a private folder, where they outlive the server. The client writes
 //! a file from its start to its end. The file gets its name when its hash equals the client's hash,
-//! and never changes after that. It loses its name to another file or in a sweep, but clients that
-//! have it open continue to read it.
+//! and never changes after that. The file loses its name to another file, or in a sweep. Clients
+//! that have the file open continue to read it.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -157,7 +157,7 @@ impl Stored {
     }
 }
 
-/// A file that is being written. Its drop removes the file, unless it has its name.
+/// A file that is being written. Its drop removes the file, unless the file has got its name.
 pub struct Begun {
     name: String,
     len: u64,
@@ -448,7 +448,8 @@ impl Store {
         })
     }
 
-    /// Checks the hash of a complete file and gives it its name, which another file may lose.
+    /// Checks the hash of a complete file, and gives the file its name. Another file with this name
+    /// loses it.
     ///
     /// # Errors
     /// The file is incomplete, or has another hash.

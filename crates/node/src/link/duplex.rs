@@ -65,7 +65,7 @@ impl Tls {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
-    /// The bytes that must not be passed again.
+    /// The number of bytes that the caller must not pass again.
     pub(crate) taken: usize,
     /// Whether all bytes were sent before the time limit.
     pub(crate) whole: bool,

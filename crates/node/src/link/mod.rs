@@ -6,10 +6,11 @@
 //!   worker ── still in its turn       ┘                                       └──> ...
 //! ```
 //!
-//! A message of a search has tens of node numbers, fewer than a system call costs. So a worker
-//! works in *turns*: it continues all queries that can continue, and queues their messages together
-//! at the end. The thread that ends the last turn in progress, or finds enough messages in the
-//! queue, writes them. The paper wakes a communicator thread for each write.
+//! A message of a search has tens of node numbers, so a system call would cost more than the
+//! message. A worker therefore works in *turns*: it continues all queries that can continue, and
+//! queues their messages together at the end. The thread that ends the last turn in progress, or
+//! finds enough messages in the queue, writes them. The paper wakes a communicator thread for each
+//! write.
 //!
 //! A turn begins when its worker is notified. A message waits only for turns that began before it
 //! was queued, and for a write in progress. If the queue has about half as many messages as queries

@@ -185,8 +185,8 @@ pub struct ClientState {
 }
 
 impl ClientState {
-    /// Creates a client without a connection. The random number `first` makes its ids and changes
-    /// unique among clients.
+    /// Creates a client without a connection. The random number `first` makes the client's ids and
+    /// changes unique.
     pub fn new(server: &str, retry: Duration, first: u64) -> ClientState {
         ClientState {
             server: server.to_owned(),
@@ -312,8 +312,9 @@ impl ClientState {
     /// Withdraws a change that storage has not begun, asks for its outcome, and returns the number
     /// of this request.
     ///
-    /// If the change was made, the request ends with [`Outcome::Changed`], and otherwise with its
-    /// possible effects ([`Failure::doubt`]). Returns `None` if storage cannot have made the
+    /// If the change was made, this request ends with [`Outcome::Changed`], and otherwise with the
+    /// change's possible effects ([`Failure::doubt`]). Returns `None` if storage cannot have made
+    /// the
     /// change.
     pub fn give_up(
         &mut self,
@@ -363,8 +364,8 @@ impl ClientState {
         frame: &Frame<'_>,
     ) -> Result<Option<Ended>, WireError> {
         let message = Message::decode(frame)?;
-        // The server is alive. If the client knows other servers, only an answer to a request
-        // resets the limits.
+        // The server is alive, so the time limits start again. If the client knows other servers,
+        // only an answer to a request restarts them.
         if !self.others || self.requests.contains_key(&frame.head.id) {
             self.unanswered = self.unanswered.map(|_| now);
         }
@@ -470,8 +471,8 @@ impl ClientState {
         true
     }
 
-    /// A server refuses this request while it waits for another server. For changes, it need not
-    /// wait for the memory server.
+    /// A server refuses this request while it waits for another server. For changes, the server
+    /// needs only storage.
     fn describe(&mut self, out: &mut Vec<u8>) {
         self.next = self.next.wrapping_add(1);
         let head = Head {
@@ -532,7 +533,7 @@ impl Request {
         };
         match refused {
             Some(Reason::Invalid | Reason::GivenUp) => meant.refused(),
-            // Only storage gives this reason. It makes no further part of the change.
+            // Only storage gives this reason, and makes no further part of the change.
             Some(Reason::Failed) => Doubt::Perhaps,
             // This refusal answers a withdrawal: the run that was to make the change has ended or
             // has forgotten it.

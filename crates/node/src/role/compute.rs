@@ -27,7 +27,7 @@ pub struct ComputeOptions {
     pub in_flight: usize,
     /// The rules by which low codes narrow the candidates.
     pub narrowing: Narrowing,
-    /// The largest number of bytes of low codes. Codes of unpopular nodes beyond it stay on the
+    /// The largest number of bytes of low codes. Further codes, of unpopular nodes, stay on the
     /// memory server (§3.3).
     pub low_memory: u64,
     /// The time after which an unanswered message is repeated. Each pause is twice as long as the
@@ -66,8 +66,8 @@ pub struct Worker<L: LowHalf> {
 }
 
 impl<L: LowHalf> Worker<L> {
-    /// Creates a worker without connections. The random number `first` makes its ids unique among
-    /// runs. Workers that share a connection need different lanes.
+    /// Creates a worker without connections. The random number `first` makes the worker's ids
+    /// unique among runs. Workers that share a connection need different lanes.
     pub fn new(shelf: Arc<Shelf<L>>, options: ComputeOptions, lane: u16, first: u64) -> Worker<L> {
         Worker {
             queries: Vec::new(),
@@ -193,8 +193,8 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// Called when a client has disconnected. The worker drops its answers, and does not ask for
-    /// its changes again.
+    /// Called when a client has disconnected. The worker drops the client's answers, and no longer
+    /// asks for the client's changes.
     pub fn gone(&mut self, now: Duration, client: u64, out: &mut Out) {
         for query in &mut self.queries {
             if query.stage != Stage::Free && query.request.client == client {
@@ -225,9 +225,9 @@ impl<L: LowHalf> Worker<L> {
         self.resume(now, Peer::Memory, out);
     }
 
-    /// Called when the memory server told another worker that it no longer has the state of the low
-    /// codes. This worker fetches new codes even without a search, since clients may wait for the
-    /// new state.
+    /// Called when the memory server told another worker that the state of the low codes is gone.
+    /// This worker fetches new codes even without a search, since clients may wait for the new
+    /// state.
     pub fn outdated(&mut self, now: Duration, out: &mut Out) {
         // A worker is already fetching new codes, or will after a pause.
         if !self.common.stale {

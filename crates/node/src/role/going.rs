@@ -1,5 +1,6 @@
-//! For each connection of a storage server, the state (checkpoint id) that it last named as in use.
-//! When all connections use the state after a merge, storage gives up the state before.
+//! For each connection of a storage server, the state (checkpoint id) that the connection last
+//! named as in use. When all connections use the state after a merge, storage gives up the state
+//! before the merge.
 //!
 //! Compute servers name the state of their memory server, with each ranking and otherwise several
 //! times a minute (`vouching.rs`).
@@ -47,14 +48,15 @@ impl Going {
 
     pub(super) fn left(&self, now: Duration, name: u64) {
         let mut known = self.known();
-        // A connection that has named no state holds nothing.
+        // No state is kept for a connection that has named none.
         if let Some(state) = known.open.remove(&name).filter(|&state| state != 0) {
             known.gone.push((now + Self::BACK, state));
         }
     }
 
-    /// The state that all connections named last, with lost ones for [`BACK`](Self::BACK). `None`
-    /// if they differ, if one has named none, or if none is open.
+    /// The state that all connections named last. A lost connection counts for
+    /// [`BACK`](Self::BACK). `None` if the states differ, if a connection has named none, or if no
+    /// connection is open.
     pub fn all_by(&self, now: Duration) -> Option<u64> {
         let mut known = self.known();
         known.gone.retain(|&(until, _)| now < until);

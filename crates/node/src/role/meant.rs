@@ -1,4 +1,5 @@
-//! The knowledge of a client about its changes: their runs of storage, possible effects, and waits.
+//! A client's changes: the run of storage that each change is for, the possible effects, and the
+//! changes that the client waits for.
 
 use crate::wire::{MOST_WANTED, Token};
 
@@ -32,7 +33,7 @@ impl Meant {
         }
     }
 
-    /// The effects if the run that refused the change never makes it.
+    /// The possible effects after a refusal by a run that never makes the change.
     pub(super) fn refused(&self) -> Doubt {
         match self.before {
             true => Doubt::Perhaps,

@@ -55,7 +55,7 @@ struct Room {
 }
 
 impl Room {
-    /// Reads the missing nodes, and the refined or offered ones.
+    /// Reads the nodes with missing low codes, and the refined or offered nodes.
     ///
     /// # Errors
     /// The nodes are no valid set for a collection of `end` nodes.
@@ -86,8 +86,8 @@ impl<H> Clone for Held<H> {
     }
 }
 
-/// The last checkpoint, and the one before it while some server still uses it. All connections
-/// share them.
+/// The last checkpoint of an index, and the checkpoint before it while a server still uses that
+/// one. All connections share this value.
 pub struct Checkpoints<H> {
     last: Held<H>,
     before: Option<Held<H>>,
@@ -124,7 +124,7 @@ impl<H: HighHalf> Checkpoints<H> {
         self.before.is_some()
     }
 
-    /// Makes `high` the last checkpoint; the last one becomes the one before.
+    /// Adds the newer checkpoint `high`. The last checkpoint becomes the checkpoint before it.
     pub fn go_on(&mut self, high: Arc<H>) {
         let next = Checkpoints::of(high).last;
         self.before = Some(std::mem::replace(&mut self.last, next));
@@ -178,8 +178,9 @@ impl<H: HighHalf> MemoryState<H> {
         }
     }
 
-    /// Returns the half that has to [`count_popular`](HighHalf::count_popular) since the last call,
-    /// if any. Requests that need the popularity are refused until it is known.
+    /// Returns the half whose popularity of nodes a request needed since the last call, if any. The
+    /// caller then calls [`count_popular`](HighHalf::count_popular). Such requests are refused
+    /// until the popularity is known.
     pub fn take_uncounted(&mut self) -> Option<Arc<H>> {
         self.uncounted.take()
     }

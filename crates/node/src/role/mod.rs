@@ -1,7 +1,7 @@
-//! The three roles of DistVS (§3.2) and their client, as state machines. Each receives messages and
-//! a time, and returns messages and the time of its next call. Sockets, threads, clocks and random
-//! numbers come from [`serve`](crate::serve), or from a simulation in tests
-//! (`tests/distvs/network.rs`).
+//! The three roles of DistVS (§3.2) and their client, as state machines. Each state machine
+//! receives messages and a time, and returns messages and the time of its next call. Sockets,
+//! threads, clocks and random numbers come from [`serve`](crate::serve), or from a simulation in
+//! tests (`tests/distvs/network.rs`).
 //!
 //! ```text
 //!   client ──search──> compute ──begin──────> memory    L_high: the graph, high codes
@@ -131,7 +131,7 @@ impl Default for Missing {
 
 /// The memory role's half of PRESS: the graph and the high-precision codes.
 pub trait HighHalf: Send + Sync + 'static {
-    /// The candidates of one query by high codes (L_high). Later queries reuse its buffers.
+    /// The candidates of one query by high codes (L_high). Later queries reuse the buffers.
     type Query: Default + Send + 'static;
 
     /// The collection that is searched.
@@ -176,8 +176,8 @@ pub trait HighHalf: Send + Sync + 'static {
     /// The half fails. Then the query has ended.
     fn refine(&self, query: &mut Self::Query, nodes: &[(u32, f32)]) -> Result<(), HalfError>;
 
-    /// Refines like [`refine`](HighHalf::refine), for a step that needs offloaded low codes. It
-    /// first estimates the nodes of `missing` by low codes, and then refines the nearest of
+    /// Refines like [`refine`](HighHalf::refine), for a step that needs offloaded low codes. The
+    /// call first estimates the nodes of `missing` by low codes, and then refines the nearest of
     /// `missing` and `offered`. It overwrites `estimates` with the estimates up to the bound.
     ///
     /// # Errors
@@ -207,7 +207,7 @@ pub trait HighHalf: Send + Sync + 'static {
 
 /// The compute role's half of PRESS: the low-precision codes.
 pub trait LowHalf: Sized + Send + Sync + 'static {
-    /// The candidates of one query by low codes (L_low). Later queries reuse its buffers.
+    /// The candidates of one query by low codes (L_low). Later queries reuse the buffers.
     type Query: Default + Send + 'static;
 
     /// The number of low codes that fit in `bytes`.
@@ -274,7 +274,7 @@ pub trait LowHalf: Sized + Send + Sync + 'static {
 /// Called once with the result of a ranking, on any thread.
 pub type Done = Box<dyn FnOnce(Result<Ranked, HalfError>) + Send>;
 
-/// Whether a client still waits for a ranking, on any thread.
+/// Whether a client still waits for a ranking. Any thread may call this.
 pub type Wanted = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// The storage role's half: exact vectors, and changes of the index.
@@ -286,8 +286,8 @@ pub trait Ranker: Send + Sync + 'static {
     /// `None` if this server cannot rank in the state.
     fn collection_of(&self, state: u64) -> Option<Collection>;
 
-    /// Ranks `nodes` by exact distance, also to vectors in no checkpoint yet, and passes the `k`
-    /// nearest to `done`. `of` is the state of the nodes, and the query.
+    /// Ranks `nodes` by exact distance, together with the vectors that are in no checkpoint yet,
+    /// and passes the `k` nearest to `done`. `of` is the state of the nodes, and the query.
     ///
     /// Threads of the ranker do the work. They call `wanted` before the first read, and do not rank
     /// if it is false. The nodes are ascending and unique. `done` is called or dropped only when no
@@ -306,7 +306,8 @@ pub trait Ranker: Send + Sync + 'static {
 
     /// Releases the states that no server needs. The server calls this several times a second,
     /// never during a change. A state is needed while some server names it several times a minute.
-    /// With [`Going::all_by`], no other state is needed.
+    /// If all compute servers have named the same state ([`Going::all_by`]), only this state is
+    /// needed.
     fn tidy(&self, _all_by: Option<u64>) {}
 
     /// Inserts or replaces rows, and deletes the ids in `deletes`. Returns when the change is

@@ -142,8 +142,8 @@ pub(super) struct Common<L> {
     pub(super) storage: Line,
     pub(super) loading: Option<Loading>,
     pub(super) vouching: Vouching,
-    /// Whether the worker needs other low codes. At the time `again`, it fetches them or checks the
-    /// shelf.
+    /// Whether the worker needs other low codes. At the time `again`, the worker fetches them or
+    /// checks the shelf.
     pub(super) stale: bool,
     pub(super) again: Duration,
 }
@@ -268,7 +268,7 @@ impl<L: LowHalf> Common<L> {
     }
 
     /// Whether a ranked search has to walk again with a longer list, since too many nodes were
-    /// deleted after the last merge. If so, its result is dropped.
+    /// deleted after the last merge. If so, the result is dropped.
     pub(super) fn walks_again(
         &self,
         now: Duration,
@@ -352,8 +352,8 @@ impl<L: LowHalf> Common<L> {
     }
 
     /// A change must not wait here, nor be repeated to a storage server that has forgotten it.
-    /// Storage could otherwise make it long after the client got a reply, and undo later changes.
-    /// So without storage, the client is told and repeats its request.
+    /// Storage could otherwise make the change long after the client got a reply, and undo later
+    /// changes. So without storage, the client gets a refusal, and repeats its request.
     pub(super) fn change(&mut self, now: Duration, query: &mut Query<L::Query>, out: &mut Out) {
         if !self.storage.up {
             return self.no_storage(query, "is not connected", out);
@@ -398,7 +398,7 @@ impl<L: LowHalf> Common<L> {
         match query.stage {
             Stage::Free => {}
             Stage::Walk(_) | Stage::Rank | Stage::Change => self.ask(now, query, out),
-            // Storage was busy. Its connection is the same, since `no_storage` ends changes when a
+            // Storage was busy. The connection is the same, since `no_storage` ends changes when a
             // connection ends.
             Stage::Held(_) if query.request.is_change() => self.change(now, query, out),
             Stage::Held(_) if !query.found.is_empty() => self.rank(now, query, out),

@@ -81,7 +81,7 @@ pub struct RankJob<'a> {
     pub nodes: &'a [u32],
     /// The client's deadline.
     pub until: Duration,
-    /// Dropped when no part of the ranking remains.
+    /// The caller drops the slot when no part of the ranking remains.
     pub slot: Slot,
 }
 
@@ -216,7 +216,7 @@ impl StorageState {
             let text = other_state(ranker.collection().state, state);
             return Err((Reason::OtherState, text));
         };
-        // The first request gets the reply.
+        // A repeated request gets the reply of the first.
         if self.ranking.contains_key(&id) {
             return Ok(None);
         }
@@ -298,8 +298,8 @@ impl StorageState {
         append_refusal(head_of(id), Reason::Busy, text, out);
     }
 
-    /// Whether the caller has to make a change now. The result is false after its withdrawal, and
-    /// after its deadline, for which the reply is appended.
+    /// Whether the caller has to make a change now. The result is false if the change was
+    /// withdrawn, or if its deadline has passed. For a passed deadline, the reply is appended.
     pub fn starts(
         &self,
         now: Duration,

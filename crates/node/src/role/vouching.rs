@@ -9,11 +9,11 @@
 //!
 //! Storage keeps the checkpoint before a merge, and does not merge again, until no server has used
 //! it for a minute. Memory servers have no connection to storage, so each compute server vouches
-//! for its own.
+//! for its memory server.
 //!
-//! A memory server may adopt a new checkpoint late or never; while it answers, storage ranks in its
-//! state. A lost one delays merges for at most a minute. When all compute servers have named the
-//! new state, storage gives up the old one at once (`going.rs`).
+//! A memory server may adopt a new checkpoint late or never. While it answers, storage ranks in its
+//! state. A lost memory server delays merges for at most a minute. When all compute servers have
+//! named the new state, storage gives up the old state at once (`going.rs`).
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ impl<L: LowHalf> Common<L> {
     }
 
     /// Names the memory server's state to storage. Returns `None` if the frame is no such reply,
-    /// and otherwise whether the state differs from that of the low codes.
+    /// and otherwise whether the state differs from the state of the low codes.
     pub(super) fn vouched(
         &mut self,
         frame: &Frame<'_>,

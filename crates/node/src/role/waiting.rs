@@ -1,5 +1,5 @@
-//! Requests that wait for a worker of a compute server, bounded in number, and each until its
-//! client's deadline.
+//! Requests that wait for a worker of a compute server. Their number is bounded, and none waits
+//! beyond its client's deadline.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -112,8 +112,8 @@ impl Waiting {
     pub const MOST_LIST: u32 = 8192;
     /// The largest beam width, unless the server's default is larger.
     pub const MOST_BEAM: u32 = 256;
-    /// The largest number of bytes of waiting rows. One client may use half, and half of the
-    /// waiting requests.
+    /// The largest number of bytes of waiting rows. One client may use half of these bytes, and
+    /// half of the waiting requests.
     pub const MOST_BYTES: usize = 64 << 20;
 
     /// Creates a queue for `most` requests, with the defaults for `list` and `beam`. A client
@@ -141,8 +141,8 @@ impl Waiting {
         self.queue.is_empty()
     }
 
-    /// Queues a search or a change, and answers other messages at once. Without space, refuses the
-    /// request, after requests past their deadlines. Ignores a repeated request.
+    /// Queues a search or a change, and answers other messages at once. If there is no space, first
+    /// refuses requests past their deadlines, and then this request. Ignores a repeated request.
     ///
     /// `trouble` is the reason why no search could be answered now, for the reply to a request for
     /// a description.
@@ -296,8 +296,8 @@ impl Waiting {
         count >= most || bytes > most_bytes
     }
 
-    /// The next search for a worker, whose obstacle is `trouble`. When the search is answered, the
-    /// worker calls [`over`](Self::over).
+    /// The next search for a worker. `trouble` is the worker's obstacle. When the search is
+    /// answered, the worker calls [`over`](Self::over).
     pub fn pop(&mut self, now: Duration, trouble: Option<&str>, out: &mut Out) -> Option<Request> {
         self.expire(now, trouble, out);
         self.next_of(|request| !request.is_change())
@@ -320,7 +320,8 @@ impl Waiting {
         self.queue.iter().any(Request::is_change)
     }
 
-    /// The earliest deadline of the waiting requests, or an earlier one of a removed request.
+    /// The earliest deadline of the waiting requests, perhaps of a request that a worker has
+    /// removed.
     pub fn next_expiry(&self) -> Option<Duration> {
         (!self.queue.is_empty()).then_some(self.next)
     }

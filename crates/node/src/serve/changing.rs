@@ -7,7 +7,7 @@ use super::client::Client;
 use crate::role::{Asked, Doubt, Failure};
 use crate::wire::{Changed, MOST_ASKED, MOST_NODES, MOST_WANTED};
 
-/// The ids and the bytes of rows of a part.
+/// The largest number of ids of a part, and of bytes of its rows.
 const MOST_IDS: usize = MOST_NODES / 2;
 const MOST_ROWS: usize = 1 << 20;
 const _: () = assert!(MOST_ROWS + 16 * MOST_IDS + 8 * MOST_WANTED + 64 < MOST_ASKED);
@@ -57,7 +57,7 @@ pub struct Unfinished {
     pub done: Done,
     /// The number of ids in the durable part, including ids to delete that did not exist.
     pub acknowledged: usize,
-    /// The number of ids in doubt after the durable part, which may have been changed.
+    /// The number of ids in doubt, which follow the durable part and may have been changed.
     pub unknown: usize,
     /// Whether storage may still change the ids in doubt, since no server was told of the
     /// withdrawal.
@@ -103,7 +103,7 @@ impl fmt::Display for Unfinished {
     }
 }
 
-/// Returns an id that occurs twice, for which the last vector would be unclear.
+/// Returns an id that occurs twice, since it is unclear which of its vectors is the last.
 pub fn twice(ids: &[u64]) -> Option<u64> {
     let mut seen = HashSet::with_capacity(ids.len());
     ids.iter().copied().find(|&id| !seen.insert(id))
@@ -112,18 +112,18 @@ pub fn twice(ids: &[u64]) -> Option<u64> {
 impl Client {
     /// Inserts or replaces rows. On return, they are durable, and every later search finds them.
     ///
-    /// The parts have a mebibyte. `read` receives the first row of a part, and a buffer for its
-    /// rows of `row_bytes` bytes each. `goes_on` receives the number of rows after each part, and 0
-    /// several times a second; if it returns false, the change ends.
+    /// The parts have a mebibyte. `read` receives the number of a part's first row, and a buffer
+    /// for its rows of `row_bytes` bytes each. `goes_on` receives the number of rows after each
+    /// part, and 0 several times a second; if it returns false, the change ends.
     ///
     /// # Errors
     /// [`Unfinished`], with the durable part and the part in doubt: `read` failed, or a part was
     /// refused, failed, interrupted or late. For the outcome of an interrupted or late part, the
     /// call waits one second. If an id is given twice, nothing is changed.
     ///
-    /// The same change may be made again. After a later acknowledged change of this client, storage
-    /// makes no part of an unfinished one, and also none after this call, unless
-    /// [`yet`](Unfinished::yet).
+    /// The same change may be made again. Storage makes no part of an unfinished change after a
+    /// later acknowledged change of this client. Unless [`yet`](Unfinished::yet) is set, storage
+    /// also makes none after this call.
     pub fn upsert(
         &self,
         ids: &[u64],

@@ -39,8 +39,8 @@ impl Default for ClientOptions {
     }
 }
 
-/// A client with one connection for many queries. If it ends, the client connects to its next
-/// server and repeats its requests.
+/// A client with one connection for many queries. If the connection ends, the client connects to
+/// its next server and repeats its requests.
 pub struct Client {
     keeper: Arc<Keeper>,
     shared: Arc<Shared>,
@@ -53,8 +53,8 @@ struct Shared {
     stirs: Condvar,
     counts: Arc<Counts>,
     silence: Duration,
-    /// Whether there is one server, which is asked for a sign of life before its connection is
-    /// replaced.
+    /// Whether the client has one server, which it asks for a sign of life before it replaces the
+    /// connection.
     alone: bool,
 }
 

@@ -43,9 +43,9 @@ pub struct MemoryOfIndex {
 }
 
 impl MemoryOfIndex {
-    /// Serves the lists and codes of the index at `path`, read with `progress`. With `follow`, also
-    /// serves each later checkpoint about a second after its commit; for a while, both are in
-    /// memory. `batch` is as for [`MemoryServer::start`].
+    /// Serves the lists and codes of the index at `path`; `progress` follows their read. With
+    /// `follow`, also serves each later checkpoint about a second after its commit; for a while,
+    /// both are in memory. `batch` is as for [`MemoryServer::start`].
     ///
     /// # Errors
     /// There is no index, servers cannot share it, or [`MemoryServer::start`] fails. An unavailable

@@ -34,8 +34,8 @@ struct Shared {
     counter: Counter,
 }
 
-/// Counts the popularity of nodes once for all connections, which takes longer than one may be
-/// silent.
+/// Counts the popularity of nodes once for all connections, since a count takes longer than a
+/// connection may be silent.
 #[derive(Default)]
 struct Counter {
     over: Arc<AtomicBool>,
@@ -106,7 +106,7 @@ pub struct Newest<H> {
 struct Kept<H> {
     checkpoints: Checkpoints<H>,
     /// The last time at which a compute server used the earlier checkpoint, or could not know the
-    /// later one.
+    /// later checkpoint.
     behind: Instant,
 }
 
@@ -144,8 +144,8 @@ impl<H: HighHalf> Newest<H> {
         self.kept().checkpoints.has_before()
     }
 
-    /// Puts a newer checkpoint in place. Walks continue in the earlier one while compute servers
-    /// name it.
+    /// Puts a newer checkpoint in place. Walks continue in the earlier checkpoint while compute
+    /// servers name it.
     pub fn put(&self, high: Arc<H>) {
         let mut kept = self.kept();
         kept.checkpoints.go_on(high);
@@ -241,8 +241,8 @@ impl<H: HighHalf> Memory<H> {
 }
 
 impl MemoryServer {
-    /// Starts the server. If `batch`, replies to messages that were received together are written
-    /// together; false is for comparisons.
+    /// Starts the server. If `batch` is set, replies to messages that were received together are
+    /// written together. False is for comparisons.
     ///
     /// # Errors
     /// The errors of [`Running::start`](crate::Running::start).

@@ -75,11 +75,11 @@ pub enum Encryption<'a> {
 
 impl Place {
     /// A server by its name: `host:port`, `[address]:port`, `shm:/path` or `ucx:host:port`. `shm:`
-    /// is never encrypted, and `ucx:` cannot be. This call sends nothing.
+    /// is never encrypted, and `ucx:` cannot be encrypted. This call sends nothing.
     ///
     /// # Errors
-    /// The name has no known form, the certificates cannot be read, or UCX is not available or is
-    /// encrypted.
+    /// The name has no known form, or the certificates cannot be read. UCX is not available, or is
+    /// combined with encryption.
     pub fn of(
         name: &str,
         secret: Option<&Secret>,

@@ -22,7 +22,7 @@ use crate::role::{
 };
 use crate::wire::{Frame, MOST_ASKED, Message, Ranked, Token, WireError};
 
-/// The waiting changes, over which compute servers have to ask again.
+/// The largest number of waiting changes. Beyond it, compute servers have to ask again.
 const CHANGES: usize = 32;
 /// The interval at which unneeded states are released.
 const LOOK: Duration = Duration::from_millis(100);
@@ -138,7 +138,7 @@ struct Connection {
     gone: AtomicBool,
 }
 
-/// Dropped without a result, it reports that there is no ranking.
+/// If this value is dropped without a result, it reports that there is no ranking.
 struct Ranking {
     connection: Arc<Connection>,
     id: u64,

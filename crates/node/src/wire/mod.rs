@@ -130,8 +130,8 @@ const COUNTERS: usize = 72;
 
 pub use stratann_tier::remote::wire::Protocol;
 
-/// Bytes are no valid frame or message. The receiver cannot find further frames, so it closes the
-/// connection.
+/// The reasons why bytes are no valid frame or message. The receiver then cannot find further
+/// frames, so it closes the connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// An invalid header.

@@ -155,7 +155,8 @@ impl Contact {
         self.known().collection
     }
 
-    /// Called when a worker closes a silent connection. Does nothing if it was replaced.
+    /// Called when a worker closes a silent connection. Does nothing if the connection was
+    /// replaced.
     pub(super) fn give_up(&self, outbox: &Arc<Outbox>, silence: Duration) {
         let mut known = self.known();
         let own = known.outbox.as_ref();
@@ -210,7 +211,8 @@ impl Contact {
         }
     }
 
-    /// Called with the reply to [`ask`](Self::ask). Returns whether it differs from the last one.
+    /// Called with the reply to [`ask`](Self::ask). Returns whether the reply differs from the last
+    /// one.
     pub(super) fn said(&self, id: u64, serves: bool, newest: u64) -> bool {
         let mut known = self.known();
         let of = known.question.1;

@@ -10,7 +10,7 @@ use crate::wire::Token;
 pub(super) struct Desk {
     pub(super) mail: Mutex<Mail>,
     pub(super) stirs: Condvar,
-    /// Whether the worker has space for a search, and waits or is about to.
+    /// Whether the worker has space for a search, and waits for input or is about to wait.
     pub(super) room: AtomicBool,
     pub(super) in_flight: AtomicUsize,
 }

@@ -33,8 +33,8 @@ impl<L: LowHalf> Service for Front<L> {
             outbox.close();
         }
         self.shared.waiting().gone(number);
-        // The requests are removed before the workers are told, so that no worker accepts one any
-        // more.
+        // The requests are removed before the workers are told, so that no worker accepts such a
+        // request any more.
         self.shared.tell(&News::Gone(number));
         served.or_else(ended)
     }

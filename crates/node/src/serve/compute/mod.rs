@@ -43,8 +43,8 @@ pub struct ComputeServerOptions {
     pub in_flight: usize,
     /// The rules by which low codes narrow the candidates for the memory server.
     pub narrowing: Narrowing,
-    /// The largest number of bytes of low codes and of their table. Codes of unpopular nodes beyond
-    /// it stay on the memory server (§3.3).
+    /// The largest number of bytes of low codes and of their table. Further codes, of unpopular
+    /// nodes, stay on the memory server (§3.3).
     pub low_memory: u64,
     /// The length of the high list (D_high), if a client names none.
     pub list: u32,
@@ -58,7 +58,8 @@ pub struct ComputeServerOptions {
     pub retry: Duration,
     /// The silence after which a connection to a server is replaced.
     pub silence: Duration,
-    /// The number of connections to the memory server, which workers share. Each has a thread.
+    /// The number of connections to the memory server, which workers share. Each connection has a
+    /// thread.
     pub connections: usize,
     /// Whether messages are batched. False is for comparisons only.
     pub batch: bool,

@@ -24,7 +24,7 @@ pub struct Readiness {
 type Contacts<'a> = Vec<(&'a Arc<Contact>, Standing)>;
 
 impl<L: LowHalf> Shared<L> {
-    /// 0 before low codes arrive.
+    /// The state of the low codes, or 0 before they arrive.
     pub(super) fn state(&self) -> u64 {
         self.shelf.low().map_or(0, |low| low.collection().state)
     }
@@ -113,7 +113,7 @@ impl<L: LowHalf> Shared<L> {
         let newest = |of: &Contacts<'_>| Some(of.first()?.1.said?.newest);
         let agree = newest(&memory).is_some() && newest(&memory) == newest(&storage);
         let mut said = self.told_difference();
-        // With a disconnected server, a difference is unknown.
+        // While a server is disconnected, a difference of states is unknown.
         if *said == differ || differ.is_none() && !agree {
             return;
         }

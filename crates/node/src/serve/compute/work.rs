@@ -1,5 +1,5 @@
-//! The loop of a worker thread. In each turn it reads its input, lets its [`Worker`] process it,
-//! begins waiting searches, and sends the output.
+//! The loop of a worker thread. In each turn, the thread reads its input, lets its [`Worker`]
+//! process the input, begins waiting searches, and sends the output.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;

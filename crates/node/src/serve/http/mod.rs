@@ -8,8 +8,8 @@
 //! A reply reveals nothing of an index's content, so HTTP needs no secret.
 //!
 //! Each connection has a thread (`talk.rs`), for some seconds and at most 8 KiB of a request. If
-//! too many are open, the oldest that waits for its peer is closed. So hostile clients delay
-//! neither other replies nor a stop.
+//! too many are open, the server closes the oldest connection that waits for its peer. So hostile
+//! clients delay neither other replies nor a stop.
 
 mod report;
 mod talk;
@@ -31,7 +31,7 @@ struct Limits {
     most: usize,
     /// The time for a whole request, and for its reply.
     time: Duration,
-    /// The time for which a new connection waits for closed ones to end.
+    /// The time for which a new connection waits for closed connections to end.
     room: Duration,
 }
 
@@ -90,8 +90,8 @@ impl Http {
         };
         let bound = bind(listen)?;
         let address = bound.local_addr().map_err(failed)?;
-        // Without blocking, the listener can stop without a last connection, which could fail
-        // without a free file descriptor.
+        // A blocked listener would need a last connection to stop, which could fail without a free
+        // file descriptor.
         bound.set_nonblocking(true).map_err(failed)?;
         let over = Arc::<AtomicBool>::default();
         let told = over.clone();
@@ -210,8 +210,8 @@ impl Talks {
                     told.store(true, Ordering::SeqCst);
                     report
                 });
-                // Another thread may have the socket too, so its drop would not close the
-                // connection.
+                // Another thread may have the socket too, so the drop of this socket would not
+                // close the connection.
                 let _ = own.shutdown(Shutdown::Both);
             })?;
             Ok::<_, std::io::Error>((waits, thread))
