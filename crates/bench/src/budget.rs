@@ -79,7 +79,7 @@ fn alike(a: &RunResult, b: &RunResult) -> bool {
     a.preset == b.preset && a.index.key == b.index.key && without(&a.search) == without(&b.search)
 }
 
-/// For the run `stratann, 64MB` the name is `stratann`.
+/// The run `stratann, 64MB` has the name `stratann`.
 fn name(run: &RunResult) -> String {
     let memory = run.search.memory.as_deref().unwrap_or_default();
     let name = run.name.strip_suffix(memory).unwrap_or(&run.name);

@@ -53,7 +53,7 @@ use crate::live::keys::{self, BreakdownKeys, LiveRun, TimelineKeys};
 pub struct Job {
     /// The name of the result files.
     pub name: String,
-    /// The heading of the plot; if absent, the name.
+    /// The heading of the plot. If it is absent, the heading is the name.
     pub title: Option<String>,
     /// Recalls at which the runs are compared.
     #[serde(default)]
@@ -120,8 +120,8 @@ pub struct Build {
     pub navigation: Option<f64>,
     /// The memory cap of the build, such as `2GiB`.
     pub memory: Option<String>,
-    /// The memory of searches, such as `10MB`. With little memory, the build may store the codes in
-    /// the records of the nodes.
+    /// The memory that searches will have, such as `10MB`. With little memory, the build may store
+    /// the codes in the records of the nodes.
     pub search_memory: Option<String>,
     /// The maximum size of the index, such as `62MB`. The build derives the degree from it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -175,7 +175,7 @@ pub struct Search {
     pub cache: Option<String>,
     /// The size of that cache in entries, or in percent of the vectors, such as `1%`.
     pub cache_entries: Option<Entries>,
-    /// Whether to measure the time of each part of a query, which takes time itself.
+    /// Whether to measure the time of each part of a query. The measurement takes time itself.
     pub parts: Option<bool>,
     /// `auto`, `uring` or `pread`.
     pub io: Option<String>,
@@ -218,7 +218,7 @@ impl<'de> Deserialize<'de> for Entries {
 pub struct Run {
     /// The name of the run in tables and legends.
     pub name: String,
-    /// The preset; if absent, the engine's default.
+    /// The preset. If it is absent, the run uses the engine's default preset.
     pub preset: Option<String>,
     /// Whether to measure the run twice, to find the noise.
     #[serde(default)]
@@ -229,8 +229,8 @@ pub struct Run {
     /// Search options that differ from the search options of the job.
     #[serde(default)]
     pub search: Search,
-    /// The insert strategy: `merge`, `in-place`, `relocate` or `accumulate`; if absent, the
-    /// preset's.
+    /// The insert strategy: `merge`, `in-place`, `relocate` or `accumulate`. If it is absent, the
+    /// preset decides.
     pub update: Option<String>,
     /// How a list is pruned when a neighbour joins it: `delta` or `full`.
     pub pruning: Option<String>,
@@ -502,13 +502,13 @@ fn clusters_of(build: &Build, preset: &Preset) -> bool {
 }
 
 impl PlannedRun {
-    /// Whether the run's index has clusters, so that `lists` are numbers of probes.
+    /// Whether the index of the run has clusters, so that `lists` are numbers of probes.
     pub fn has_clusters(&self) -> bool {
         clusters_of(&self.build, &self.preset)
     }
 }
 
-/// Chooses absent options as the build would.
+/// Chooses absent options as the build would choose them.
 fn choose_layout(build: &mut Build, preset: &Preset) -> Result<(), String> {
     let layout = match &build.layout {
         Some(layout) => Some(
@@ -576,7 +576,7 @@ impl Build {
         self.navigation = self.navigation.or(navigation);
         self.memory = self.memory.take().or(memory);
         self.search_memory = self.search_memory.take().or(search_memory);
-        // A degree or a space of the run replaces both of the job.
+        // If a run sets the degree or the space, it inherits neither of the two from the job.
         if self.degree.is_none() {
             self.space = self.space.take().or(space);
         }
@@ -623,7 +623,7 @@ impl Search {
         self.threads = self.threads.or(threads);
         self.in_flight = self.in_flight.or(in_flight);
         self.memory = self.memory.take().or(memory);
-        // One form of the cache size replaces both forms of the job.
+        // If a run sets one form of the cache size, it inherits neither form from the job.
         if self.cache.is_none() && self.cache_entries.is_none() {
             self.cache = cache;
             self.cache_entries = cache_entries;
@@ -772,7 +772,6 @@ mod tests {
             let text = std::fs::read_to_string(&path).unwrap();
             let job: Job =
                 toml::from_str(&text).unwrap_or_else(|error| panic!("{path:?}: {error}"));
-            // The data may be absent here.
             let data = tempfile::tempdir().unwrap();
             let truth = job.data.truth.iter();
             for file in [&job.data.base, &job.data.queries].into_iter().chain(truth) {

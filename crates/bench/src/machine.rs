@@ -18,7 +18,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Reads the facts, or "unknown".
+    /// Reads the facts. An unknown fact is "unknown".
     pub fn look() -> Machine {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let unknown = || "unknown".to_string();
@@ -34,7 +34,7 @@ impl Machine {
     }
 }
 
-/// `model name` on x86. ARM kernels report only part numbers.
+/// On x86, the name is `model name`. ARM kernels report only part numbers.
 fn cpu(cpuinfo: &str) -> Option<String> {
     let field = |name: &str| {
         cpuinfo

@@ -23,7 +23,8 @@ pub struct Measured {
     /// The number of queries in flight on each thread at the end of the batch.
     #[serde(default)]
     pub in_flight: usize,
-    /// The numbers that the batch tried before it chose `in_flight`; absent if the caller set it.
+    /// The numbers that the batch tried before it chose `in_flight`. Absent if the caller set
+    /// `in_flight`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_flight_tried: Vec<Tried>,
     /// CPU time of the process over the batch, user and system, in microseconds a query.
@@ -35,8 +36,8 @@ pub struct Measured {
     pub distance_error: Option<f32>,
     /// The peak resident memory of this process in bytes.
     pub peak_rss_bytes: u64,
-    /// How the filter was evaluated, with the expected reads of each strategy; absent without a
-    /// filter.
+    /// The evaluation of the filter, and the expected reads of each filter strategy. Absent without
+    /// a filter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<Explained>,
     /// The time of each part of a query; absent unless requested.
@@ -130,7 +131,8 @@ pub fn mean(values: &[f32]) -> f64 {
     values.iter().copied().map(f64::from).sum::<f64>() / values.len().max(1) as f64
 }
 
-/// The smallest value such that at least `share` of the sorted values do not exceed it; 0 for none.
+/// The smallest value such that at least `share` of the sorted values do not exceed it. 0 if there
+/// are no values.
 pub fn percentile(sorted: &[f32], share: f64) -> f64 {
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted
@@ -174,7 +176,6 @@ pub struct PerQuery {
     pub low_computations: f64,
 }
 
-/// Such a count does not exist for this kind of index or search.
 fn is_none(mean: &f64) -> bool {
     *mean == 0.0
 }

@@ -86,7 +86,6 @@ impl Axis {
         }
     }
 
-    /// From a little below the smallest value to 1.
     fn of_recall(values: impl Iterator<Item = f64>) -> Axis {
         let least = values.fold(1.0, f64::min);
         let step = nice_step(((1.0 - least) / 6.0).max(0.001));
@@ -106,7 +105,6 @@ impl Axis {
         }
     }
 
-    /// From 0 to 1.
     fn place(&self, value: f64) -> f64 {
         if self.logarithmic {
             (value.max(self.low).log10() - self.low.log10())
@@ -171,7 +169,7 @@ fn escape(text: &str) -> String {
     out
 }
 
-/// Draws the whole picture.
+/// Draws the whole picture, as SVG.
 pub fn svg(title: &str, subtitle: &str, across: &Across, lines: &[Line]) -> String {
     let timed: Vec<&Line> = lines.iter().filter(|l| !l.seconds.is_empty()).collect();
     if !timed.is_empty() {
@@ -595,8 +593,8 @@ mod tests {
             assert!(picture.contains(name), "{name}");
         }
         assert_eq!(picture.matches("<polyline").count(), 12);
-        // The merge takes 29 seconds, with a dot for each in six panels, and the legend has a dot
-        // for each run.
+        // The merge takes 29 seconds. Each panel has a dot for each second of the merge, and the
+        // legend has a dot for each run.
         assert_eq!(picture.matches("<circle").count(), 29 * 6 + 2);
         assert!(picture.contains("diskann &lt;merging&gt;, 32 s, a merge: P50"));
         assert!(picture.contains("dots: a merge is running") && picture.contains(">60</text>"));

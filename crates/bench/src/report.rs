@@ -333,8 +333,9 @@ pub fn compare(lines: &[Line], targets: &[f64]) -> Vec<Comparison> {
     all
 }
 
-/// The figures of a line at a recall that it reaches, interpolated linearly, or of the smallest
-/// list size if that has a higher recall.
+/// The figures of a line at a recall, interpolated linearly between the two nearest points. If even
+/// the smallest list size has a higher recall, its figures are returned. `None` if the line does
+/// not reach the recall.
 pub fn at(line: &Line, target: f64) -> Option<Comparison> {
     let mut points: Vec<&Common> = line.points.iter().collect();
     points.sort_by(|a, b| a.recall.total_cmp(&b.recall));

@@ -135,7 +135,6 @@ pub(super) fn say(setting: &Setting, line: &str) {
     }
 }
 
-/// Takes the index of an earlier run or of the cache, or builds one.
 pub(super) fn index(
     plan: &Plan,
     run: &PlannedRun,
@@ -263,7 +262,7 @@ fn made_from(plan: &Plan, run: &PlannedRun) -> Result<String, Failure> {
     Ok(all)
 }
 
-/// FNV-1a; `DefaultHasher` may differ between releases of Rust.
+/// The hash FNV-1a. `DefaultHasher` may differ between releases of Rust.
 fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -272,7 +271,7 @@ fn fnv(bytes: &[u8]) -> u64 {
 
 fn option<T: ToString>(words: &mut Vec<String>, name: &str, value: Option<T>) {
     if let Some(value) = value {
-        // One word, so that a value is never parsed as an option.
+        // Option and value are one word, so that a value is never parsed as an option.
         words.push(format!("{name}={}", value.to_string()));
     }
 }
@@ -369,12 +368,10 @@ pub(super) fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Fai
     })
 }
 
-/// Errors go to the standard error of this process.
 fn child(arguments: &[&std::ffi::OsStr], setting: &Setting) -> Result<String, Failure> {
     child_told(arguments, None, setting)
 }
 
-/// Sets an environment variable for the process.
 pub(super) fn child_told(
     arguments: &[&std::ffi::OsStr],
     told: Option<(&str, String)>,
@@ -489,7 +486,6 @@ fn medians(turns: &[Vec<Detailed>]) -> Vec<Point> {
         .collect()
 }
 
-/// 0 for no values.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let half = values.len() / 2;

@@ -32,7 +32,7 @@ const FACTS: [&str; 9] = [
     "graph_and_vectors",
 ];
 
-/// Lists each index of a job once, unless all runs search the same.
+/// Lists each index of a job once. The list is empty if all runs search the same index.
 pub fn space(runs: &[RunResult]) -> Vec<Space> {
     let mut all: Vec<Space> = Vec::new();
     for run in runs {
@@ -54,7 +54,7 @@ pub fn space(runs: &[RunResult]) -> Vec<Space> {
     all
 }
 
-/// Returns the table, empty without two indexes.
+/// Returns the table. The text is empty if there are no two indexes to compare.
 pub fn render(all: &[Space]) -> String {
     if all.is_empty() {
         return String::new();

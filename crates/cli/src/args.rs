@@ -378,7 +378,7 @@ pub struct SearchArguments {
     /// The index directory, then the file of query vectors. Several indexes, or directories of
     /// indexes, are searched as one index. All indexes need the same dimension, element type and
     /// metric
-    // clap could not tell two lists apart if options are between the paths.
+    // If options were between the paths, clap could not tell two lists of paths apart.
     #[arg(required = true, value_name = "INDEX.. QUERIES")]
     pub files: Vec<PathBuf>,
 
@@ -1317,7 +1317,6 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
-/// One for each core that this process may run on, unless given.
 pub fn threads_or_cores(threads: Option<usize>) -> usize {
     threads.unwrap_or_else(stratann::processors)
 }

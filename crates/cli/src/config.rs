@@ -30,7 +30,7 @@ struct Said {
 }
 
 impl Expanded {
-    /// The line of the file, if clap refused an argument of the file.
+    /// A note with the line of the file, if clap refused an argument from the file.
     pub fn note(&self, error: &clap::Error) -> Option<String> {
         let said = self.said.as_ref()?;
         let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else {
@@ -64,7 +64,7 @@ pub fn expanded(words: Vec<OsString>, arguments: &clap::Command) -> Result<Expan
         .to_str()
         .and_then(|name| arguments.find_subcommand(name));
     if words[command] == "cluster" {
-        // Global options may precede the name `up` or `search`.
+        // Options of all commands may precede the name `up` or `search`.
         let mut behind = words.iter().enumerate().skip(command + 1);
         let found = behind.find_map(|(at, word)| {
             let of = known.and_then(|of| of.find_subcommand(word.to_str()?));
@@ -116,7 +116,6 @@ pub fn expanded(words: Vec<OsString>, arguments: &clap::Command) -> Result<Expan
 struct FileOption {
     name: String,
     line: usize,
-    /// As a word of the command line.
     word: String,
     short: Option<char>,
 }
@@ -138,7 +137,7 @@ impl FileOption {
     }
 }
 
-/// An error continues a sentence that begins with the name of the file.
+/// The text of an error continues a sentence that begins with the name of the file.
 fn options(text: &str, command: &clap::Command) -> Result<Vec<FileOption>, String> {
     let parsed = DeTable::parse(text).map_err(|error| format!(" is no valid TOML: {error}"))?;
     let values: toml::Table = text
@@ -296,7 +295,7 @@ mod tests {
         let said = format!("note: this option is `listn` in {path}, line 2");
         let words = ["stratann", "storage-server", "i", "--config", path];
         assert_eq!(note(&words), Some(said));
-        // The error is about an option of the command line, long or short.
+        // The error is about an option of the command line, given by its long or short name.
         std::fs::write(&file, "threads = 0\n").unwrap();
         for typed in ["--threads=x", "-Tx"] {
             assert_eq!(note(&[&words[..], &[typed]].concat()), None);

@@ -7,7 +7,7 @@ use stratann_terminal::failure::Failure;
 
 use crate::pipe;
 
-/// `-` is the standard input, and `.npy` a numpy array.
+/// Reads ids from a file. `-` is the standard input, and `.npy` a numpy array.
 pub fn read(path: &Path) -> Result<Vec<u64>, Failure> {
     let is_array = |extension: &std::ffi::OsStr| extension.eq_ignore_ascii_case("npy");
     if path.extension().is_some_and(is_array) {
@@ -62,7 +62,7 @@ pub fn given(words: &[PathBuf], file: Option<&Path>) -> Result<Option<Vec<u64>>,
     }
 }
 
-/// Also true for a number that is too large for an id.
+/// A number that is too large for an id counts too.
 fn is_number(word: &Path) -> bool {
     let text = word.to_str().unwrap_or_default();
     text.bytes().all(|byte| byte.is_ascii_digit())
@@ -80,7 +80,7 @@ pub fn one(word: &str) -> Result<u64, String> {
     id.ok_or_else(|| "give a whole number from 0 to 18446744073709551614".to_owned())
 }
 
-/// The error has the line and the word.
+/// The error has the line and the word that is no id.
 fn parse(text: &str) -> Result<Vec<u64>, (usize, String)> {
     let mut ids = Vec::new();
     for (line, text) in (1..).zip(text.lines()) {

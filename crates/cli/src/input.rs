@@ -25,7 +25,7 @@ pub struct Input {
 pub struct Files<'a> {
     pub vectors: &'a Path,
     pub column: Option<&'a str>,
-    /// The file of ids, or their column if vectors come from a column.
+    /// The file of ids, or the column of ids if vectors come from a column.
     pub ids: Option<&'a Path>,
     pub rows: &'a RowArguments,
     /// The index directory, and the cap on the memory of the process.
@@ -71,7 +71,7 @@ impl Files<'_> {
                 (None, 0)
             }
             (_, Some(outline)) => rows_of(beside, &columns, outline.rows, target)?,
-            // `parquet::read` fails for a file without rows.
+            // `parquet::read` reports a file without rows.
             (_, None) => (None, 0),
         };
         let contents = parquet::read(self.vectors, &wanted, target)?;
@@ -172,8 +172,8 @@ impl<'a> Vectors<'a> {
         }
     }
 
-    /// The outline of a Parquet file, for checks before [`open`](Self::open) copies it. `None` for
-    /// other files, and without rows.
+    /// The outline of a Parquet file, for checks before [`open`](Self::open) copies the file.
+    /// `None` if the file is no Parquet file, or has no rows.
     pub fn outline(&self) -> Result<Option<Outline>, Failure> {
         let Some(column) = self.parquet() else {
             return Ok(None);
@@ -186,7 +186,8 @@ impl<'a> Vectors<'a> {
         )
     }
 
-    /// As [`outline`](Self::outline), also for other files. `None` for a Parquet file without rows.
+    /// Like [`outline`](Self::outline), but also for other files. `None` if a Parquet file has no
+    /// rows.
     pub fn shape(&self) -> Result<Option<Outline>, Failure> {
         if self.parquet().is_some() {
             return self.outline();
@@ -376,7 +377,7 @@ fn json_lines(
     Ok((rows, copied))
 }
 
-/// Rows are read more than once.
+/// Pipes are copied, since rows are read more than once.
 fn copied(path: &Path, target: Target) -> Result<(File, u64), Failure> {
     let folder = parquet::folder_of(target.index);
     let cannot_write = |error: std::io::Error| {

@@ -36,7 +36,7 @@ use crate::args::{Arguments, ClusterCommand, Command};
 #[global_allocator]
 static ALLOCATOR: stratann::RecordingAllocator = stratann::RecordingAllocator;
 
-/// `STRATANN_LOG` replaces the level. A server's log is read later, so it has times and messages
+/// `STRATANN_LOG` overrides the level. A server's log is read later, so it has times and messages
 /// about normal operation.
 fn logged(arguments: &Arguments) -> (log::LevelFilter, Form) {
     let server = match &arguments.command {

@@ -64,7 +64,7 @@ pub fn strategy() -> impl TypedValueParser<Value = Strategy> {
     })
 }
 
-/// It also accepts the names of other engines.
+/// The metrics also have the names that other engines use.
 pub fn metric() -> impl TypedValueParser<Value = Metric> {
     let names = Metric::ALL.map(|metric| {
         let aliases = metric.aliases().iter();
@@ -75,7 +75,7 @@ pub fn metric() -> impl TypedValueParser<Value = Metric> {
     PossibleValuesParser::new(names).try_map(|name| name.parse::<Metric>().map_err(Box::new))
 }
 
-/// It also accepts the names of numpy.
+/// The types also have the names that numpy uses.
 pub fn element() -> impl TypedValueParser<Value = Element> {
     let names = [
         (Element::F32, "float32", "floats of 4 bytes"),
@@ -88,7 +88,7 @@ pub fn element() -> impl TypedValueParser<Value = Element> {
     PossibleValuesParser::new(names).try_map(|name| name.parse::<Element>().map_err(Box::new))
 }
 
-/// NAME=TYPE
+/// Parses a column of attributes and its type, as NAME=TYPE.
 pub fn column(text: &str) -> Result<(String, ColumnType), String> {
     let Some((name, kind)) = text.split_once('=') else {
         return Err("a column is NAME=TYPE. Write it as \"year=integer\"".to_owned());

@@ -12,10 +12,10 @@ use stratann_terminal::progress::interrupted;
 
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The bytes are empty at the end of the pipe. An error comes with the action that failed.
+/// The bytes are empty at the end of the pipe. An error comes with the name of the failed action.
 type Part = Result<Vec<u8>, (&'static str, std::io::Error)>;
 
-/// Whether a path names a pipe or a device, or is `-`, the standard input.
+/// Whether a path names a pipe or a device. The path `-` is the standard input.
 pub fn is_one(path: &Path) -> Result<bool, Failure> {
     if path.as_os_str() == "-" {
         return Ok(true);
@@ -24,7 +24,7 @@ pub fn is_one(path: &Path) -> Result<bool, Failure> {
     Ok(!kind.is_file() && !kind.is_dir())
 }
 
-/// Reads a pipe, or with `-` the standard input, to its end, and passes each part to `each`.
+/// Reads a pipe to its end, and passes each part to `each`. The path `-` is the standard input.
 pub fn read(
     path: &Path,
     mut each: impl FnMut(&[u8]) -> Result<(), Failure>,

@@ -27,11 +27,11 @@ fn start(options: Options) -> Running {
     Running::start(Store::in_memory(64 * MIB), options).unwrap()
 }
 
-/// For a reply that will arrive, even on a busy machine.
+/// The time limit for a reply that will arrive, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(500);
-/// Longer than each step of these tests, unless a message is lost. A stalling server stalls for
-/// longer.
+/// This time is longer than each step of these tests, unless a message is lost. A stalling server
+/// stalls for longer.
 const LONG: Duration = Duration::from_secs(60);
 const STALL: Duration = Duration::from_secs(600);
 
@@ -214,7 +214,7 @@ fn a_file_behind_tls_and_a_secret_is_a_tier() {
     let tls = Tls::new("localhost", &theirs).unwrap();
     let server = Server::new(&name, secret("a secret of tests"), Some(tls.clone())).unwrap();
     assert!(matches!(believed(&server), Fault::Certificate(_)));
-    // As `openssl req -x509` makes it.
+    // `openssl req -x509` makes such a certificate.
     let (authority, key) = self::authority(stranger.path());
     let running = start(Options {
         certificate: Some(Certificate::read(&authority, &key).unwrap()),
@@ -855,7 +855,7 @@ fn who_does_not_greet_takes_no_place_of_one_who_does() {
         greeting: Duration::from_secs(60),
         ..Options::default()
     });
-    // More connections than may be in greeting at once.
+    // There are more connections than can be in greeting at once.
     let idle: Vec<TcpStream> = (0..100)
         .map(|_| TcpStream::connect(running.address()).unwrap())
         .collect();
@@ -898,7 +898,7 @@ fn a_client_that_drips_its_requests_or_its_taking_of_answers_is_hung_up_on() {
     let gone = |began: Instant| {
         assert!(began.elapsed() < LONG, "the client is still connected");
     };
-    // Half a request, one byte at a time.
+    // The client sends half a request, one byte at a time.
     let mut request = Vec::new();
     Frame::new(Kind::Write, 1).append(&[0; 100_000], &mut request);
     let mut dripping = greeted(running.address());
@@ -1304,7 +1304,6 @@ fn a_copy_that_is_used_again_is_what_stands_at_home() {
             let place = again.place("pages-1");
             assert!(place.contains("/me.here.1.pages-1 (a copy of "), "{place}");
         }
-        // Files whose names have the same beginning stay.
         let there = Client::new(&server).open("me.here.1.pages-1").unwrap();
         let hash = Client::new(&server).hash(&there.unwrap()).unwrap();
         assert_eq!(hash, blake3::hash(&[1; 3_000_000]));

@@ -33,7 +33,7 @@ use support::{MIB, fault, put, read};
 
 const LISTEN: &str = "STRATANN_TEST_LISTEN";
 const READS: &str = "STRATANN_TEST_READS";
-/// For a compute server, also the other servers.
+/// The role and the index of a server. A compute server also gets the other servers.
 const ROLE: &str = "STRATANN_TEST_ROLE";
 const INDEX: &str = "STRATANN_TEST_INDEX";
 const MEMORY: &str = "STRATANN_TEST_MEMORY";
@@ -65,7 +65,7 @@ fn reached(address: &str) -> Server {
     Server::new(&format!("{}{address}", Server::UCX), Some(secret()), None).unwrap()
 }
 
-/// Runs one ignored test of this program.
+/// The command that runs one ignored test of this program.
 fn this(test: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--ignored", "--exact", test, "--nocapture"]);
@@ -113,7 +113,7 @@ impl Serving {
         );
     }
 
-    /// Waits until all threads have stopped.
+    /// Pauses the process, and waits until all its threads have stopped.
     fn stop(&self) {
         self.signal("-STOP");
         let tasks = format!("/proc/{}/task", self.process.id());

@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyInt, PyString};
 use stratann::{CacheSize, Durability, Index, Places, Rerank};
 
-/// A recall determines the list size.
+/// A recall determines the list size, so only one of the two may be passed.
 pub fn refuse_both(recall: Option<f64>, list_size: Option<usize>) -> PyResult<()> {
     match (recall, list_size) {
         (Some(recall), Some(list)) => Err(PyValueError::new_err(format!(
@@ -49,7 +49,7 @@ pub fn count_if_any(value: &Bound<'_, PyAny>, argument: &str) -> PyResult<Option
     }
 }
 
-/// `what`: the type in words.
+/// `what` is the type in words.
 pub fn if_any<'py, T>(value: &Bound<'py, PyAny>, argument: &str, what: &str) -> PyResult<Option<T>>
 where
     T: for<'a> FromPyObject<'a, 'py>,
@@ -60,7 +60,7 @@ where
     }
 }
 
-/// `what`: the type in words.
+/// `what` is the type in words.
 pub fn typed<'py, T>(value: &Bound<'py, PyAny>, argument: &str, what: &str) -> PyResult<T>
 where
     T: for<'a> FromPyObject<'a, 'py>,
@@ -120,7 +120,7 @@ where
     })
 }
 
-/// The most similar of the names in an error.
+/// Of the names that an error lists, the one most similar to the typed name.
 fn meant_in<'a>(typed: &str, error: &'a str) -> Option<&'a str> {
     let (_, names) = error.rsplit_once("one of")?;
     meant_of(
@@ -129,7 +129,7 @@ fn meant_in<'a>(typed: &str, error: &'a str) -> Option<&'a str> {
     )
 }
 
-/// Names in other libraries, and their names here. A name may have several lines.
+/// Names in other libraries, and their names here. A name with several meanings has several lines.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("top_k", "k"),
     ("topk", "k"),
@@ -178,7 +178,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("describe_index_stats", "stats"),
 ];
 
-/// The equivalent of another library's name, or else the most similar name.
+/// The name that a user probably meant: the equivalent of another library's name, or the most
+/// similar name.
 pub fn meant_of<'a>(typed: &str, names: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
     let elsewhere = ELSEWHERE.iter().filter(|(other, _)| *other == typed);
     for (_, here) in elsewhere {
@@ -220,7 +221,7 @@ pub fn no_attribute<'py>(
     Ok(error.into_value(py).into_bound(py))
 }
 
-/// The reason and the remedy, for a function of the package that is called as a method.
+/// If a user calls a function of the package as a method, the reason and the remedy.
 fn function_of_index(
     py: Python<'_>,
     object: &Bound<'_, PyAny>,
@@ -243,7 +244,8 @@ fn function_of_index(
     )
 }
 
-/// A dict of roles and tiers, or a text as on the command line. `None`: the index's own folder.
+/// The places are a dict of roles and tiers, or a text as on the command line. `None` means the
+/// index's own folder.
 pub fn places(value: Option<&Bound<'_, PyAny>>) -> PyResult<Places> {
     let Some(value) = value else {
         return Ok(Places::default());
@@ -265,7 +267,7 @@ pub fn places(value: Option<&Bound<'_, PyAny>>) -> PyResult<Places> {
     Ok(places)
 }
 
-/// Bytes: an integer, or a text such as "64MiB" or "2.5GB". `nothing`: the meaning of `None`.
+/// A size is an integer, or a text such as "64MiB" or "2.5GB". `nothing` is the meaning of `None`.
 pub fn size(
     value: Option<&Bound<'_, PyAny>>,
     argument: &str,
@@ -296,7 +298,7 @@ pub fn size(
     }
 }
 
-/// Decimal units are powers of 1000, binary units powers of 1024.
+/// Decimal units are powers of 1000, and binary units powers of 1024.
 fn bytes(text: &str) -> Option<u64> {
     let text = text.trim();
     let split = text
@@ -324,7 +326,7 @@ pub fn memory(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<u64>> {
     size(value, "memory", "no cap")
 }
 
-/// "always", "flush", or milliseconds.
+/// The value is "always", "flush", or a number of milliseconds.
 pub fn durability(value: Option<&Bound<'_, PyAny>>) -> PyResult<Durability> {
     let Some(value) = value else {
         return Ok(Durability::Always);
@@ -347,7 +349,7 @@ pub fn durability(value: Option<&Bound<'_, PyAny>>) -> PyResult<Durability> {
     )))
 }
 
-/// Bytes, a number of entries, or a share of the vectors of an index.
+/// The size is in bytes, in entries, or a share of the vectors of an index.
 pub fn cache(
     vectors: impl FnOnce() -> PyResult<usize>,
     bytes: Option<&Bound<'_, PyAny>>,
@@ -395,7 +397,7 @@ pub fn cache(
     }
 }
 
-/// The passed values, or else the preset's; `None` if none is passed.
+/// The passed values, and the preset's values for the other ones. `None` if no value is passed.
 pub fn rerank(
     batch: Option<usize>,
     benefit: Option<f64>,
@@ -449,7 +451,7 @@ pub fn rerank(
     }))
 }
 
-/// `None` is one for each core.
+/// `None` is one thread for each core.
 pub fn threads(value: Option<usize>) -> PyResult<usize> {
     match value {
         Some(0) => Err(PyValueError::new_err(
@@ -460,7 +462,7 @@ pub fn threads(value: Option<usize>) -> PyResult<usize> {
     }
 }
 
-/// `what`: the object at the path, for errors.
+/// `what` is the object at the path, for errors.
 pub fn named_path(path: PathBuf, what: &str) -> PyResult<PathBuf> {
     match path.as_os_str().is_empty() {
         true => Err(PyValueError::new_err(format!(
@@ -484,7 +486,7 @@ pub fn existing(path: PathBuf, what: &str) -> PyResult<PathBuf> {
     }
 }
 
-/// `str` or `os.PathLike`.
+/// A path is a `str` or an `os.PathLike`.
 pub fn path(value: &Bound<'_, PyAny>) -> Option<PathBuf> {
     value.extract::<PathBuf>().ok()
 }

@@ -12,7 +12,7 @@ use stratann::{Element, MatrixRef};
 
 use crate::errors::to_python;
 
-/// A borrowed array, whose memory stays readable until the drop.
+/// A borrowed numpy array of vectors. Its memory stays readable as long as this value lives.
 pub struct Rows<'py> {
     name: &'static str,
     bytes: PyReadonlyArrayDyn<'py, u8>,
@@ -23,8 +23,8 @@ pub struct Rows<'py> {
 }
 
 impl<'py> Rows<'py> {
-    /// The rows of an `(n, d)` array, the argument `name`. Without a wanted type, the array keeps
-    /// its type, or becomes float32 if no index can have it.
+    /// The rows of an `(n, d)` array. `name` is the Python argument. Without a wanted type, the
+    /// array keeps its type, or becomes float32 if no index can have this type.
     pub fn matrix(
         value: &Bound<'py, PyAny>,
         name: &'static str,
@@ -45,7 +45,8 @@ impl<'py> Rows<'py> {
         Ok(rows)
     }
 
-    /// As [`matrix_or_row`](Self::matrix_or_row), for the engine to compare dimensions.
+    /// Like [`matrix_or_row`](Self::matrix_or_row), for indexes whose dimensions the engine
+    /// compares.
     pub fn matrix_or_row_of_any(
         value: &Bound<'py, PyAny>,
         name: &'static str,
@@ -97,7 +98,7 @@ impl<'py> Rows<'py> {
         })
     }
 
-    /// In the array's own memory.
+    /// The vectors for the engine, in the memory of the array.
     pub fn source(&self) -> PyResult<MatrixRef<'_>> {
         let bytes = self.bytes.as_slice()?;
         let rows = MatrixRef::new(bytes, self.rows, self.dim, self.element);
@@ -144,13 +145,13 @@ impl<'py> Rows<'py> {
         format!("{} has the shape {}", self.name, shape_text(&shape))
     }
 
-    /// From a `(d,)` array, so that the result has one dimension too.
+    /// Whether the array was a single vector, `(d,)`. The result then has one dimension too.
     pub fn is_single(&self) -> bool {
         self.single
     }
 }
 
-/// `value` itself, or a copy by `stratann.conversion`.
+/// Returns `value` itself if the engine can read it, and otherwise a copy by `stratann.conversion`.
 fn as_it_is_or_converted<'py>(
     value: &Bound<'py, PyAny>,
     name: &str,
@@ -176,7 +177,7 @@ fn plain<'a, 'py>(
     }
 }
 
-/// As in `numpy.float32`.
+/// The name of an element type in numpy, such as `float32`.
 pub fn dtype_name(element: Element) -> &'static str {
     match element {
         Element::F32 => "float32",
@@ -206,8 +207,8 @@ fn element(array: &Bound<'_, PyUntypedArray>, name: &str) -> PyResult<Element> {
     })
 }
 
-/// Integers in any array-like object, copied as u64; exactly `rows` ids, in order, if given. Fails
-/// for negative ids and 2^64 - 1.
+/// The ids in any array-like object, copied as u64. With `rows`, there must be exactly `rows` ids
+/// in the order of the rows. Fails for negative ids and for 2^64 - 1.
 pub fn ids(value: &Bound<'_, PyAny>, rows: Option<usize>) -> PyResult<Vec<u64>> {
     let ids = integers(value, rows.map(|_| "the vectors"))?;
     if let Some(rows) = rows.filter(|&rows| rows != ids.len()) {
@@ -226,7 +227,7 @@ pub fn ids(value: &Bound<'_, PyAny>, rows: Option<usize>) -> PyResult<Vec<u64>> 
     }
 }
 
-/// For errors about ids without an order, such as a set.
+/// The name of the results in errors about ids without an order, such as a set.
 pub const ANSWERS: &str = "the answers";
 
 /// `beside` names the result that has the order of the ids. 2^64 - 1 is accepted, although no
@@ -242,7 +243,8 @@ fn integers(value: &Bound<'_, PyAny>, beside: Option<&str>) -> PyResult<Vec<u64>
     Ok(array.readonly().as_array().to_vec())
 }
 
-/// `(rows, k)`, or `(k,)` for a single query, over the memory of `values`.
+/// The array has the shape `(rows, k)`, or `(k,)` for a single query, and uses the memory of
+/// `values`.
 pub fn table<'py, T: NumpyElement>(
     py: Python<'py>,
     values: Vec<T>,
@@ -258,7 +260,6 @@ pub fn table<'py, T: NumpyElement>(
     }
 }
 
-/// In Python's notation.
 pub fn shape_text(shape: &[usize]) -> String {
     match shape {
         [] => "()".to_owned(),

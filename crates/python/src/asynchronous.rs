@@ -118,7 +118,7 @@ impl Search {
         self.process == std::process::id()
     }
 
-    /// A thread of the parent may hold a lock here.
+    /// A thread of the parent may hold a lock, so this check comes before a wait for a lock.
     fn check_process(&self) -> PyResult<()> {
         match self.is_home() {
             true => Ok(()),

@@ -19,7 +19,7 @@ const ALLOCATION: usize = 16;
 struct Given {
     name: String,
     values: Vec<Option<Value>>,
-    /// The rows that name the column. `None`: all rows.
+    /// For each row, whether the row names the column. `None` means that all rows do.
     named: Option<Vec<bool>>,
 }
 
@@ -30,8 +30,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// The table of `rows` vectors, or of a `single` one. `columns`: the types in the index, if
-    /// there is one.
+    /// The table of `rows` vectors, or of a `single` vector. `columns` has the types in the index,
+    /// if there is an index.
     pub fn of(
         py: Python<'_>,
         attributes: Option<&Bound<'_, PyAny>>,
@@ -88,12 +88,12 @@ impl Table {
     }
 }
 
-/// With [`ALLOCATION`].
+/// The bytes of a text on the heap, with [`ALLOCATION`].
 fn text_bytes(text: &String) -> usize {
     text.capacity() + ALLOCATION
 }
 
-/// With [`ALLOCATION`].
+/// The bytes of a value on the heap, with [`ALLOCATION`].
 fn beside(value: &Value) -> usize {
     match value {
         Value::String(text) => text_bytes(text),
@@ -143,7 +143,7 @@ impl RowSource for Table {
     }
 }
 
-/// `kind`: the name of a type in `attributes.py`.
+/// `kind` is the name of a type in `attributes.py`.
 fn values_of(kind: &str, values: &Bound<'_, PyAny>) -> PyResult<Vec<Option<Value>>> {
     fn each<T>(values: Vec<Option<T>>, make: impl Fn(T) -> Value) -> Vec<Option<Value>> {
         let values = values.into_iter();
@@ -175,7 +175,7 @@ fn value_to_python<'py>(py: Python<'py>, value: Value) -> PyResult<Bound<'py, Py
     })
 }
 
-/// `None` for an id that is not in the index.
+/// An id that is not in the index has `None`.
 pub fn attributes(py: Python<'_>, rows: Vec<Option<Row>>) -> PyResult<Bound<'_, PyList>> {
     let found = PyList::empty(py);
     for row in rows {
@@ -192,7 +192,7 @@ pub fn attributes(py: Python<'_>, rows: Vec<Option<Row>>) -> PyResult<Bound<'_, 
     Ok(found)
 }
 
-/// `None` for a row without a payload.
+/// A row without a payload has `None`.
 pub fn payloads(py: Python<'_>, rows: Vec<Option<Row>>) -> PyResult<Bound<'_, PyList>> {
     let loads = py.import("json")?.getattr("loads")?;
     let found = PyList::empty(py);
@@ -247,7 +247,7 @@ impl Beside {
         }))
     }
 
-    /// In the order of [`parts`](Self::parts).
+    /// The names of the wanted parts, in the order of [`parts`](Self::parts).
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         let attributes = self.attributes.as_ref().map(|_| "attributes");
         attributes
@@ -343,13 +343,13 @@ pub fn columns<'py>(py: Python<'py>, schema: &Schema) -> PyResult<Bound<'py, PyD
     Ok(found)
 }
 
-/// `what`: the name of the text in errors.
+/// `what` is the name of the text in errors.
 fn text_of(given: &Bound<'_, PyAny>, what: &str) -> PyResult<String> {
     let module = given.py().import("stratann.attributes")?;
     module.call_method1("text", (given, what))?.extract()
 }
 
-/// Text, a dict of conditions, or a `Filter`.
+/// A filter is a text, a dict of conditions, or a `Filter`.
 pub fn filter(value: &Bound<'_, PyAny>) -> PyResult<stratann::Filter> {
     if let Ok(filter) = value.cast::<Filter>() {
         return Ok(filter.get().0.clone());
@@ -462,8 +462,8 @@ fn compared(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     })
 }
 
-/// `asked`: the method's name. A single text is an error, since Python would iterate over its
-/// characters.
+/// `asked` is the name of the method. A single text is an error, since Python would iterate over
+/// its characters.
 fn all_compared(values: &Bound<'_, PyAny>, asked: &str) -> PyResult<Vec<Value>> {
     let module = values.py().import("stratann.attributes")?;
     module

@@ -152,7 +152,7 @@ impl Catalog {
             Some(names) => chosen(names)?,
         };
         let catalog = self.at_home()?;
-        // If the indexes differ in dimension or dtype, the search reports it.
+        // If the indexes differ in dimension or dtype, the search reports the difference.
         let element = match names.first() {
             Some(name) => waited(py, |progress| catalog.index_observed(name, progress))?
                 .map_err(to_python)?
@@ -286,7 +286,7 @@ impl Catalog {
     }
 }
 
-/// A single text is one name.
+/// A single text stands for one name.
 fn chosen(names: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     if let Ok(name) = names.cast::<PyString>() {
         return Ok(vec![name.to_string()]);

@@ -103,8 +103,8 @@ impl Client {
         Rows::matrix_or_row(value, name, self.element, self.collection.dim as usize)
     }
 
-    /// A time limit of `timeout` seconds for each query, or of `connect`. Fails in a forked
-    /// process.
+    /// The client with a time limit of `timeout` seconds for each query, or with the limit of
+    /// `connect`. Fails in a forked process.
     fn within(
         &self,
         inner: &Opened<stratann_node::serve::Client>,
@@ -401,7 +401,7 @@ fn patience_of(timeout: f64) -> PyResult<Duration> {
         })
 }
 
-/// The calling thread waits, and can receive Ctrl-C.
+/// The queries are sent from a separate thread, so the calling thread can receive Ctrl-C.
 fn ask(
     py: Python<'_>,
     client: &stratann_node::serve::Client,
@@ -422,7 +422,7 @@ fn ask(
     })
 }
 
-/// The keys of `stratann cluster search --json`, and the costs of the batch.
+/// The stats have the keys of `stratann cluster search --json`, and the costs of the batch.
 fn stats<'py>(
     py: Python<'py>,
     answered: &Answered,
@@ -476,7 +476,7 @@ fn stats<'py>(
     Ok(stats)
 }
 
-/// A text with commas, or several texts.
+/// The names of servers are a text with commas, or several texts.
 fn names(servers: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     let wrong = || {
         PyTypeError::new_err(format!(
@@ -502,7 +502,7 @@ fn names(servers: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     }
 }
 
-/// From `secret`, `file` or the environment, in this order.
+/// The secret comes from `secret`, or else from `file`, or else from the environment.
 pub fn secret_of(
     secret: Option<&Bound<'_, PyAny>>,
     file: Option<&Path>,
@@ -538,7 +538,7 @@ pub fn secret_of(
     }
 }
 
-/// A server on this machine has the secret of the user by default.
+/// For a server on this machine, the default secret is the secret of the user.
 pub fn place_of(
     name: &str,
     secret: Option<&Secret>,
@@ -551,7 +551,7 @@ pub fn place_of(
 pub enum EncryptionOf {
     /// One of the choices of [`Encryption`] that need no file.
     Known(Encryption<'static>),
-    /// Checked by the certificates in this file.
+    /// The connection is encrypted, and the server is checked by the certificates in this file.
     By(PathBuf),
 }
 
@@ -564,7 +564,7 @@ impl EncryptionOf {
     }
 }
 
-/// `None`, a bool, or a path.
+/// The argument `tls` is `None`, a bool, or a path.
 pub fn tls_of(tls: Option<&Bound<'_, PyAny>>) -> PyResult<EncryptionOf> {
     Ok(match tls {
         None => EncryptionOf::Known(Encryption::None),

@@ -214,7 +214,6 @@ fn is_value(error: &DataError) -> bool {
     )
 }
 
-/// The operating system's error that caused this one.
 fn io_kind(error: &Error) -> Option<ErrorKind> {
     match error {
         Error::Tier(TierError::Denied { .. } | TierError::NotPrivate { .. }) => {

@@ -21,24 +21,25 @@ pub struct Gate {
 
 #[derive(Debug, Default)]
 struct State {
-    /// One entry for each change.
+    /// The threads of the changes in progress, one entry for each change.
     under_way: Vec<ThreadId>,
     closing: bool,
 }
 
-/// The right to make a change, until the drop.
+/// The right to make a change, until this value is dropped.
 #[derive(Debug)]
 pub struct Pass {
     gate: Arc<Gate>,
     thread: ThreadId,
 }
 
-/// Until the drop, no change begins.
+/// The right to close the index. Until this value is dropped, no change begins.
 #[derive(Debug)]
 pub struct Closing(Arc<Gate>);
 
 impl Gate {
-    /// Waits at most [`LOOK`] for a thread that is closing the index. `None` if it still is.
+    /// Begins a change. Waits at most [`LOOK`] for a thread that is closing the index. `None` if
+    /// that thread is still closing it.
     pub fn enter(self: &Arc<Self>) -> Option<Pass> {
         let thread = std::thread::current().id();
         let mut state = self.state.lock();
@@ -55,7 +56,7 @@ impl Gate {
         })
     }
 
-    /// As [`close`](Gate::close), or `None` if a change or a close is in progress.
+    /// Like [`close`](Gate::close), but returns `None` if a change or a close is in progress.
     pub fn close_if_idle(self: &Arc<Self>) -> Option<Closing> {
         let mut state = self.state.lock();
         if state.closing || !state.under_way.is_empty() {
@@ -65,14 +66,14 @@ impl Gate {
         Some(Closing(self.clone()))
     }
 
-    /// Also true in a callback of this thread's change.
+    /// Whether this call comes from a change of this thread, for example from its callback.
     pub fn is_under_way_here(&self) -> bool {
         let thread = std::thread::current().id();
         self.state.lock().under_way.contains(&thread)
     }
 
-    /// Makes later changes wait, and waits for those in progress, until `progress` ends the wait.
-    /// No other thread may be closing the index.
+    /// Makes later changes wait, and waits for the changes in progress, until `progress` ends the
+    /// wait. No other thread may be closing the index.
     pub fn close(self: &Arc<Self>, progress: &dyn Progress) -> Result<Closing, stratann::Error> {
         let closing = Closing(self.clone());
         let mut state = self.state.lock();

@@ -90,7 +90,7 @@ mod _stratann {
     #[pymodule_export]
     use crate::truth::{recall, truth};
 
-    /// Before the engine logs.
+    /// Python calls this when it imports the module, before the engine logs.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         #[cfg(feature = "testing")]

@@ -1,8 +1,8 @@
 //! Passes the engine's log messages to the logger "stratann" of Python's `logging`.
 //!
-//! A thread that logs may hold a lock for which a thread with the interpreter's lock waits. So it
-//! puts its message into a queue, and a separate thread passes the message on. `STRATANN_LOG` drops
-//! messages first, and then Python filters them.
+//! A thread that logs may hold a lock for which a thread with the interpreter's lock waits. So the
+//! logging thread puts its message into a queue, and a separate thread passes the message on.
+//! `STRATANN_LOG` drops messages first, and Python filters the others.
 //!
 //! A forked child lacks the separate thread, and its copy of the queue may be locked. So no thread
 //! waits for the queue's lock, and messages that cannot be queued are dropped and counted. The
@@ -16,9 +16,9 @@ use std::time::Duration;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use pyo3::prelude::*;
 
-/// The lowest level to pass on: error, warn, info, debug or off.
+/// The variable with the lowest level to pass on: error, warn, info, debug or off.
 const LEVEL: &str = "STRATANN_LOG";
-/// Beyond this number, the oldest message is dropped.
+/// The largest number of messages in the queue. Beyond it, the oldest message is dropped.
 const MOST: usize = 1_000;
 
 /// How long the interpreter's end waits for a message.
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Default)]
 struct State {
     lines: VecDeque<(Level, String)>,
-    /// The process with the separate thread.
+    /// The process whose thread passes messages on.
     process: u32,
     /// Whether the separate thread is passing on a message, and may hold the interpreter's lock.
     handing: bool,
@@ -39,11 +39,11 @@ struct Forward {
     state: Mutex<State>,
     wake: Condvar,
     handed: Condvar,
-    /// Dropped warnings and errors since the last passed message.
+    /// The number of warnings and errors that were dropped since a message was last passed on.
     lost: AtomicU64,
 }
 
-/// Tries to lock the queue, which other threads lock only briefly.
+/// How often a thread tries to lock the queue, which other threads lock only briefly.
 const TRIES: usize = 1_000;
 
 impl Forward {
@@ -168,10 +168,11 @@ fn tell(py: Python<'_>, level: Level, line: &str, lost: u64) -> PyResult<()> {
     logger.call_method1("log", (level, "%s", line)).map(drop)
 }
 
-/// Called before the interpreter ends, when a thread that has or wants its lock would crash the
-/// process. So it waits for the logging thread, and passes the other messages on.
+/// Python calls this before the interpreter ends. A thread that has or wants the interpreter's lock
+/// during the end would crash the process. So this function waits for the logging thread, and
+/// passes the other messages on.
 ///
-/// It waits at most [`PATIENCE`].
+/// The wait lasts at most [`PATIENCE`].
 #[pyfunction]
 fn end_logging(py: Python<'_>) {
     let left = py.detach(|| {

@@ -8,7 +8,7 @@ use stratann::Rows;
 
 use crate::arrays::dtype_name;
 
-/// `None` for an integer that cannot be an id.
+/// The id in `index[id]`, or `None` for an integer that cannot be an id.
 pub fn id(value: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     let wrong = || {
         PyTypeError::new_err(format!(
@@ -22,7 +22,7 @@ pub fn id(value: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     if value.is_instance_of::<PyBool>() {
         return Err(wrong());
     }
-    // Also numpy's integers, as for an index of a list.
+    // Any value is accepted that can index a list, such as numpy's integers.
     let index = value
         .py()
         .import("operator")?

@@ -13,7 +13,7 @@ use crate::writer::Changes;
 
 #[derive(Clone, Copy)]
 pub struct Opening<'a, 'py> {
-    /// Bytes, or a text such as "64MiB", as for [`cache`](Self::cache).
+    /// The cap in bytes, or a text such as "64MiB". [`cache`](Self::cache) has the same form.
     pub memory: Option<&'a Bound<'py, PyAny>>,
     pub io: &'a str,
     pub cache: Option<&'a Bound<'py, PyAny>>,
@@ -59,7 +59,7 @@ impl<'a, 'py> Opening<'a, 'py> {
         watch.transpose().map_err(to_python)
     }
 
-    /// `report`: the report of its build, if this call has built it.
+    /// Opens the index at `path`. `report` is the report of its build, if this call has built it.
     pub fn open(
         self,
         py: Python<'py>,

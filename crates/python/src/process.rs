@@ -12,8 +12,8 @@ use pyo3::prelude::*;
 
 use crate::errors::StratannError;
 
-/// Does `work` without the interpreter's lock, so that other Python threads continue. At the
-/// interpreter's end there are none.
+/// Does `work` without the interpreter's lock, so that other Python threads continue. While the
+/// interpreter ends, there are no other threads.
 pub fn detached(work: impl FnOnce() + Send) {
     let mut work = Some(work);
     Python::try_attach(|py| work.take().map(|work| py.detach(work)));
@@ -50,7 +50,8 @@ impl<T> Opened<T> {
         std::process::id() == self.process
     }
 
-    /// In a forked process, an error with `remedy`, the call that opens the value again.
+    /// The value, for work with its threads. A forked process gets an error with `remedy`, the call
+    /// that opens the value again.
     pub fn at_home(&self, path: &Path, remedy: &str) -> PyResult<&T> {
         if self.is_home() {
             return Ok(&self.value);
@@ -59,7 +60,8 @@ impl<T> Opened<T> {
     }
 }
 
-/// `opener` has the value open; `remedy` opens it again.
+/// The error in a forked process. `opener` has the value open, and `remedy` is the call that opens
+/// it again.
 pub fn forked(path: &Path, opener: u32, remedy: &str) -> PyErr {
     StratannError::new_err(format!(
         "{}: process {opener} opened it, and this is process {}, which was forked from it without its threads. Call {remedy} \
@@ -69,7 +71,7 @@ pub fn forked(path: &Path, opener: u32, remedy: &str) -> PyErr {
     ))
 }
 
-/// For properties that need no threads.
+/// Properties need no threads.
 impl<T> Deref for Opened<T> {
     type Target = T;
 

@@ -21,7 +21,7 @@ use crate::errors::{Interrupted, said, to_python};
 
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A callable `(stage, done, total)`; an unknown total is 0.
+/// The receiver is a callable `(stage, done, total)`. An unknown total is 0.
 pub struct Listener {
     callable: Option<Py<PyAny>>,
     /// Warnings that the user got before the work began.
@@ -29,7 +29,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// `True` draws a bar on standard error.
+    /// The argument `progress`: `True` draws a bar on standard error.
     pub fn new(value: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         let of = |callable| Self {
             callable,
@@ -57,7 +57,7 @@ impl Listener {
         ))
     }
 
-    /// Without the warnings `told`, which the user has got already.
+    /// The same receiver, without the warnings `told`, which the user has already got.
     pub fn after(self, told: Vec<String>) -> Self {
         Self { told, ..self }
     }
@@ -79,8 +79,8 @@ impl Listener {
     }
 }
 
-/// Names the line of the user's call. Returns the exception if the user turns warnings into
-/// exceptions.
+/// Shows a warning that names the line of the user's call. If the user turns warnings into
+/// exceptions, returns the exception.
 pub fn warn(py: Python<'_>, message: &str) -> PyResult<()> {
     let warn = py.import("warnings")?.getattr("warn")?;
     let kind = py.get_type::<PyRuntimeWarning>();
@@ -88,7 +88,7 @@ pub fn warn(py: Python<'_>, message: &str) -> PyResult<()> {
     Ok(())
 }
 
-/// As [`warn`], with the note that nothing was written.
+/// Like [`warn`]. If the warning is an exception, its note says that nothing was written.
 pub fn warn_first(py: Python<'_>, message: &str) -> PyResult<()> {
     warn(py, message).inspect_err(|raised| note(py, raised, "Nothing was written"))
 }
@@ -111,7 +111,7 @@ pub fn note(py: Python<'_>, raised: &PyErr, note: &str) {
     }
 }
 
-/// Up to the nearest line outside this package.
+/// The number of frames up to the nearest line outside this package.
 fn frames_to_user(py: Python<'_>) -> PyResult<usize> {
     let mut frame = py.import("sys")?.call_method0("_getframe")?;
     for level in 1.. {
@@ -141,7 +141,7 @@ struct State {
     finished: bool,
 }
 
-/// Written by the engine, and read by the calling thread.
+/// The engine writes the counters, and the calling thread reads them.
 #[derive(Default)]
 struct Board {
     state: Mutex<State>,
@@ -156,8 +156,8 @@ impl Board {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Each ended stage as complete, and the current stage unless complete, so that a listener gets
-    /// `done == total` once for each.
+    /// Returns each ended stage as complete, and the current stage unless it is complete. So a
+    /// listener gets `done == total` once for each stage.
     fn news(&self) -> News {
         let mut state = self.state();
         let mut stages = std::mem::take(&mut state.ended);
@@ -175,7 +175,7 @@ impl Board {
 
     fn close_stage(&self, state: &mut State) {
         if let Some((stage, total)) = state.stage.take() {
-            // At the end of a stage, an unknown total (0) becomes the work done.
+            // At the end of a stage, an unknown total becomes the amount of work done.
             let total = match total {
                 0 => self.done.load(Ordering::Relaxed).max(1),
                 total => total,
@@ -236,7 +236,7 @@ impl Drop for Finish<'_> {
 }
 
 pub trait Stopped: Display + Send {
-    /// The first rows of the call that were inserted.
+    /// The number of rows that were inserted before the error. They are the first rows of the call.
     fn done(&self) -> usize;
 
     /// The outcome of the work, and how to continue.
@@ -265,8 +265,8 @@ impl Stopped for Error {
     }
 }
 
-/// The check, on the calling thread, takes the interpreter's lock. The caller must hold no lock
-/// that a thread with the interpreter's lock waits for.
+/// Checks for signals on the calling thread. The check takes the interpreter's lock, so the caller
+/// must hold no lock that a thread with the interpreter's lock waits for.
 struct Signals {
     caller: ThreadId,
     raised: Mutex<Option<PyErr>>,
@@ -291,7 +291,7 @@ impl Progress for Signals {
 }
 
 /// Runs work that may wait, without the interpreter's lock. The work asks on this thread whether to
-/// continue. An exception of a signal handler ends it, and is returned.
+/// continue. If a signal handler raises an exception, the work ends, and the exception is returned.
 pub fn waited<T: Send, E: Send>(
     py: Python<'_>,
     work: impl FnOnce(&dyn Progress) -> Result<T, E> + Send,
@@ -314,9 +314,9 @@ pub fn waited<T: Send, E: Send>(
     }
 }
 
-/// Runs `work` without the interpreter's lock. An exception of a signal handler or a callback stops
-/// it, and is returned with the outcome, as [`Interrupted`] for a `KeyboardInterrupt`, or with a
-/// note.
+/// Runs `work` without the interpreter's lock. If a signal handler or a callback raises an
+/// exception, the work stops, and the exception is returned with the outcome. A `KeyboardInterrupt`
+/// becomes [`Interrupted`], and other exceptions get a note.
 pub fn run<T: Send, E: Into<Error> + Send>(
     py: Python<'_>,
     listener: &Listener,
@@ -325,7 +325,7 @@ pub fn run<T: Send, E: Into<Error> + Send>(
     run_rows(py, listener, None, work)
 }
 
-/// As [`run`], for work that changes `rows` rows in order.
+/// Like [`run`], for work that changes `rows` rows in their order.
 pub fn run_rows<T: Send, E: Into<Error> + Send>(
     py: Python<'_>,
     listener: &Listener,
@@ -336,7 +336,7 @@ pub fn run_rows<T: Send, E: Into<Error> + Send>(
     run_stoppable(py, listener, rows, work)
 }
 
-/// As [`run_rows`], with an error type of its own.
+/// Like [`run_rows`], for work with its own error type.
 pub fn run_stoppable<T: Send, E: Stopped>(
     py: Python<'_>,
     listener: &Listener,
@@ -390,8 +390,8 @@ pub fn run_stoppable<T: Send, E: Stopped>(
     })
 }
 
-/// `raised` with the outcome of the work. `error` is `None` if the work was complete. `last`:
-/// warnings that the user did not get yet.
+/// Adds the outcome of the work to `raised`, which stopped the work. `error` is `None` if the work
+/// was complete. `last` has warnings that the user did not get yet.
 fn stopped(
     py: Python<'_>,
     raised: PyErr,

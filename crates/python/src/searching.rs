@@ -13,8 +13,8 @@ use crate::arguments::{
 use crate::arrays::table;
 use crate::index::to_dict;
 
-/// From this many queries on, Ctrl-C ends a search. A smaller one ends by itself, and the check
-/// would slow it down.
+/// If a search has at least this many queries, Ctrl-C ends it. A smaller search ends by itself, and
+/// the check would slow it down.
 pub const WATCHED: usize = 1_000;
 
 pub const OF_ANY: &[&str] = &[
@@ -42,7 +42,7 @@ pub const OF_INDEX: &[&str] = &[
     "seeds",
 ];
 
-/// `None` is the engine's default.
+/// A value of `None` is the engine's default.
 #[derive(Default)]
 pub struct Asked<'py> {
     list_size: Option<usize>,
@@ -65,7 +65,7 @@ pub struct Asked<'py> {
     threads: Option<usize>,
     in_flight: Option<usize>,
     pub return_stats: bool,
-    /// Of an awaited search, in seconds.
+    /// The maximum time of an awaited search, in seconds.
     pub timeout: Option<f64>,
     pub filter: Option<Bound<'py, PyAny>>,
     /// Whether to return attributes, or the columns to return.
@@ -132,7 +132,7 @@ impl<'py> Asked<'py> {
         Ok(())
     }
 
-    /// `None`: in the indexes of a catalog.
+    /// The options of a search in `index`, or with `None` in the indexes of a catalog.
     pub fn options(&self, k: usize, index: Option<&Index>) -> PyResult<SearchOptions> {
         let defaults = SearchOptions::default();
         let strategy = self.strategy.as_deref().map(|name| named(name, "strategy"));
@@ -172,7 +172,7 @@ impl<'py> Asked<'py> {
     }
 }
 
-/// Ids, distances, then `parts` (attributes and payloads), and the stats.
+/// Results for Python: ids, distances, `parts` (attributes and payloads), and stats.
 pub fn answers_with<'py>(
     py: Python<'py>,
     results: SearchResults,
@@ -188,7 +188,7 @@ pub fn answers_with<'py>(
     self::results(py, (results.ids, results.distances), k, single, parts)
 }
 
-/// `k` for each query, and then the `others`.
+/// The arrays have `k` ids and distances for each query. The `others` follow.
 pub fn results<'py>(
     py: Python<'py>,
     (ids, distances): (Vec<u64>, Vec<f32>),
@@ -221,7 +221,7 @@ pub fn nothing(k: usize) -> SearchResults {
     }
 }
 
-/// The keys of `stratann search --json`, and the costs of the batch.
+/// The stats have the keys of `stratann search --json`, and the costs of the batch.
 fn search_stats<'py>(
     py: Python<'py>,
     results: &SearchResults,

@@ -60,10 +60,10 @@ impl Role for stratann_node::serve::ComputeServer<Low> {
     }
 }
 
-/// `None` after `close`.
+/// The server, or `None` after it was closed.
 type Slot = RwLock<Option<Opened<Box<dyn Role>>>>;
 
-/// With the processes that started them.
+/// The running servers, with the processes that started them.
 static RUNNING: Mutex<Vec<(u32, Weak<Slot>)>> = Mutex::new(Vec::new());
 
 #[pyfunction]
@@ -72,11 +72,11 @@ fn end_servers(py: Python<'_>) {
         let running = match RUNNING.try_lock() {
             Ok(mut running) => std::mem::take(&mut *running),
             Err(TryLockError::Poisoned(running)) => std::mem::take(&mut *running.into_inner()),
-            // Another thread, perhaps of the parent, is just starting a server. The others end with
-            // the process.
+            // Another thread, perhaps of the parent, is just starting a server. The running servers
+            // end with the process.
             Err(TryLockError::WouldBlock) => Vec::new(),
         };
-        // The last server is closed first, since it may need earlier ones.
+        // The server that was started last is closed first, since it may need earlier servers.
         for (process, server) in running.into_iter().rev() {
             if process == std::process::id()
                 && let Some(server) = server.upgrade()
@@ -106,7 +106,6 @@ pub struct Server {
     slot: Arc<Slot>,
     process: u32,
     address: SocketAddr,
-    /// For messages.
     role: &'static str,
 }
 
@@ -571,7 +570,7 @@ fn listening(
     })
 }
 
-/// The calling thread waits, and can receive Ctrl-C.
+/// The start runs on a separate thread, so the calling thread can receive Ctrl-C.
 fn started<T: Send>(
     py: Python<'_>,
     listener: &Listener,

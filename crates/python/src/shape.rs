@@ -26,8 +26,8 @@ pub struct Shape<'a, 'py> {
     pub order: Option<&'a str>,
     pub layout: Option<&'a str>,
     pub compression: Option<&'a str>,
-    /// Bytes, or a text such as "1MiB", as for [`segment`](Self::segment) and
-    /// [`search_memory`](Self::search_memory).
+    /// The size in bytes, or a text such as "1MiB". [`segment`](Self::segment) and
+    /// [`search_memory`](Self::search_memory) have the same form.
     pub chunk: Option<&'a Bound<'py, PyAny>>,
     pub segment: Option<&'a Bound<'py, PyAny>>,
     pub navigation: f64,
@@ -40,7 +40,7 @@ pub struct Shape<'a, 'py> {
 }
 
 impl Shape<'_, '_> {
-    /// The options of a build with these arguments, and defaults.
+    /// The options of a build with these arguments. Other options have their defaults.
     pub fn options(self) -> PyResult<BuildOptions> {
         let codebook = self
             .codebook
@@ -83,14 +83,15 @@ impl Shape<'_, '_> {
     }
 }
 
-/// As arguments of Python's `build`, as far as an index records them.
+/// The options as arguments of Python's `build`, as far as an index records them.
 pub fn arguments<'py>(py: Python<'py>, options: &BuildOptions) -> PyResult<Bound<'py, PyDict>> {
     let named = PyDict::new(py);
     named.set_item("metric", options.metric.name())?;
     named.set_item("preset", options.preset.name)?;
     named.set_item("degree", options.degree)?;
     named.set_item("build_list", options.build_list)?;
-    // Through decimals, since 1.2 as a float of 32 bits is another number in Python.
+    // The value is converted through decimals, since 1.2 as a float of 32 bits is another number in
+    // Python.
     named.set_item("alpha", options.alpha.to_string().parse::<f64>().ok())?;
     named.set_item("code_bytes", options.code_bytes)?;
     named.set_item("low_codes", options.low_codes.map(LowCodes::name))?;
@@ -192,7 +193,7 @@ pub fn check_build<'py>(
         overwrite: false,
         place,
     };
-    // The plan below has no vectors, whose size `space` limits.
+    // `space` limits the size of an index with vectors, so the plan below does not use it.
     size(space, "space", SPACE)?;
     let options = BuildOptions {
         calibrate,

@@ -12,7 +12,7 @@ use crate::build::Vectors;
 use crate::errors::to_python;
 use crate::progress::{Listener, run};
 
-/// Ids and distances.
+/// The ids and the distances.
 type Found<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
 
 /// Finds the exact `k` nearest rows of `base` for each query by brute force.
@@ -115,7 +115,7 @@ fn part<'py>(results: &Bound<'py, PyAny>, at: usize, name: &str) -> PyResult<Bou
     }
 }
 
-/// `(rows, columns)`; a single row may be `(columns,)`.
+/// A table of shape `(rows, columns)`. A single row may have the shape `(columns,)`.
 struct Table<T> {
     values: Vec<T>,
     rows: usize,

@@ -7,12 +7,12 @@ use std::process::ExitCode;
 /// Why a command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// The command line is invalid: exit status 2.
+    /// The command line is invalid. The exit status is 2.
     Wrong(String),
-    /// The command failed: exit status 1.
+    /// The command failed. The exit status is 1.
     Failed(String),
-    /// The reader of the output has closed the pipe (`stratann stats | head`): no error, and exit
-    /// status 0.
+    /// The reader of the output has closed the pipe (`stratann stats | head`). No error is printed,
+    /// and the exit status is 0.
     Closed,
 }
 
@@ -59,7 +59,7 @@ impl From<stratann::data::DataError> for Failure {
     }
 }
 
-/// For standard output; [`Failure::file`] converts errors of files.
+/// This error is about standard output. [`Failure::file`] converts errors of files.
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Failure {
         match error.kind() {

@@ -27,10 +27,11 @@ pub enum Form {
 
 static FORM: OnceLock<Form> = OnceLock::new();
 
-/// The lowest level to show: error, warn, info, debug or off.
+/// The variable with the lowest level to show: error, warn, info, debug or off.
 const LEVEL: &str = "STRATANN_LOG";
 
-/// Shows messages from this level on, unless `STRATANN_LOG` sets another.
+/// Shows messages of this level and of more severe levels, unless `STRATANN_LOG` sets another
+/// level.
 pub fn install(level: log::LevelFilter, form: Form) {
     let named = std::env::var(LEVEL).ok();
     let level = named.and_then(|name| name.parse().ok()).unwrap_or(level);
@@ -78,12 +79,12 @@ fn line(
     }
 }
 
-/// UTC to the millisecond, as in RFC 3339.
+/// The time is in UTC to the millisecond, as in RFC 3339.
 fn time(at: SystemTime) -> String {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    // Years begin with March here, so that a leap day is the last day. 400 years have 146,097 days,
-    // and 1970-01-01 is day 719,468 from 0000-03-01 on.
+    // In this computation, years begin with March, so that a leap day is the last day of a year.
+    // 400 years have 146,097 days, and 1970-01-01 is day 719,468 from 0000-03-01 on.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

@@ -24,13 +24,13 @@ impl Output {
         Ok(())
     }
 
-    /// Writes text with its own line ends.
+    /// Writes text that contains its own line ends, such as a table.
     pub fn text(&mut self, text: impl AsRef<str>) -> Result<(), Failure> {
         self.0.write_all(text.as_ref().as_bytes())?;
         Ok(())
     }
 
-    /// Writes one JSON object on one line, and flushes it for a reader that follows.
+    /// Writes one JSON object on one line, and flushes the line for a reader that follows.
     pub fn json_line<T: Serialize>(&mut self, value: &T) -> Result<(), Failure> {
         serde_json::to_writer(&mut self.0, value)?;
         writeln!(self.0)?;
@@ -45,15 +45,15 @@ impl Output {
         Ok(())
     }
 
-    /// Flushes the output, whose last error would otherwise be lost.
+    /// Flushes the output. Otherwise, an error of the last bytes would be lost.
     pub fn finish(mut self) -> Result<(), Failure> {
         self.0.flush()?;
         Ok(())
     }
 }
 
-/// Refuses, before the work begins, a file for results that could not be written or exists without
-/// `overwrite`.
+/// Refuses a file for results before the work begins, if the file cannot be written. Also refuses
+/// an existing file, unless `overwrite` is set.
 pub fn refuse(path: &Path, overwrite: bool) -> Result<(), Failure> {
     if path.is_dir() {
         return Err(Failure::Wrong(format!(

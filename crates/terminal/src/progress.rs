@@ -98,7 +98,7 @@ fn say_soon(line: &'static str) {
     }
 }
 
-/// Leaves out signals that were ignored at the start, as with `nohup`.
+/// Signals that were ignored at the start, as with `nohup`, stay ignored.
 fn heeded() -> Vec<c_int> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = ignored(&status);
@@ -153,12 +153,12 @@ pub struct Shown {
 const BAR_EVERY_MS: u64 = 100;
 const LINES_LOOK_EVERY_MS: u64 = 500;
 const LINE_EVERY: Duration = Duration::from_secs(5);
-/// The minimum time between lines, even if a stage has advanced by 10 %.
+/// A line is written at most once in this time, even if a stage has advanced by 10 %.
 const LINE_AT_LEAST: Duration = Duration::from_secs(1);
 
 impl Shown {
-    /// Shows a bar on a terminal, lines elsewhere, or with `quiet` only warnings. Catches signals
-    /// ([`catch_interrupts`]).
+    /// Shows a bar on a terminal, and lines elsewhere. With `quiet`, shows only warnings. Catches
+    /// signals ([`catch_interrupts`]).
     pub fn new(quiet: bool) -> Shown {
         catch_interrupts();
         Shown {
@@ -167,8 +167,8 @@ impl Shown {
         }
     }
 
-    /// As [`new`](Self::new), for work before a result, which leaves no files behind: Ctrl-C ends
-    /// the program at once. No line says that a stage is done.
+    /// Like [`new`](Self::new), for work before a result. The work leaves no files behind, so
+    /// Ctrl-C ends the program at once. No line says that a stage is done.
     pub fn of_reader(quiet: bool) -> Shown {
         let face = if quiet {
             Face::Quiet

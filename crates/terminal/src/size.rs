@@ -55,7 +55,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
-/// Formats a size in powers of 1000, as row counts and disk labels.
+/// Formats a size in powers of 1000, so that it compares with row counts and disk labels.
 pub fn format(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
     if bytes < 1000 {

@@ -9,8 +9,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// Creates a table. A column whose name starts with `<` has words, aligned left; others have
-    /// numbers.
+    /// Creates a table. A column whose name starts with `<` has words, aligned left. Other columns
+    /// have numbers.
     pub fn new(columns: &[&str]) -> Table {
         Table {
             header: columns

@@ -19,7 +19,7 @@ use crate::report::Point;
 
 /// The rows of a call, which the engine splits.
 const ROWS: usize = 256;
-/// Threads in the background write pages, until their counts stay the same for this time.
+/// If the counts of written pages stay the same for this time, the background writes have ended.
 const STILL: Duration = Duration::from_millis(300);
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -139,13 +139,13 @@ pub enum MergeAt {
     Never,
     /// Once, after this many seconds.
     Second(f64),
-    /// Whenever waiting or deleted vectors reach this share of the checkpoint's vectors.
+    /// Whenever the waiting or the deleted vectors reach this share of the checkpoint's vectors.
     Logged(f64),
 }
 
 impl MergeAt {
-    /// Whether a merge begins now, after `changing` since the first insert and `merges` merges.
-    /// `share` is the waiting or deleted vectors, relative to the checkpoint.
+    /// Whether a merge begins now, `changing` after the first insert and after `merges` merges.
+    /// `share` is the number of waiting or deleted vectors, relative to the checkpoint.
     pub fn is_due(self, changing: Duration, merges: usize, share: f64) -> bool {
         match self {
             MergeAt::Never => false,

@@ -36,7 +36,7 @@ use crate::live::truth::{FirstRows, Truth};
 use crate::report::{IndexFacts, RunResult};
 use crate::run::{self, Outcome, Setting};
 
-/// Runs a job of live updates, or in a child process one step.
+/// Runs a job of live updates. In a child process, runs one step of it.
 pub fn run(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
     match Step::told()? {
         Some(step) => step.take(plan),
@@ -147,7 +147,7 @@ fn check(plan: &Plan, run: &PlannedRun, live: &LiveRun, rows: usize) -> Result<(
     }
 }
 
-/// The rows that are ever live, and the minimum that are live at the same time.
+/// The number of rows that are ever live, and the minimum that is live at the same time.
 fn range(live: &LiveRun, rows: usize) -> (usize, usize) {
     match &live.kind {
         Kind::Timeline(timeline) => {
@@ -169,7 +169,6 @@ fn range(live: &LiveRun, rows: usize) -> (usize, usize) {
     }
 }
 
-/// Runs with the same ground truth share it.
 fn truths(
     plan: &Plan,
     setting: &Setting,
@@ -277,7 +276,8 @@ fn take(
         .ok_or_else(|| Failure::Failed("the stratann process of a step measured nothing".into()))
 }
 
-/// The insert strategy that an index really uses. Without direct inserts, vectors wait for a merge.
+/// The insert strategy that an index really uses. If direct inserts are not possible, vectors wait
+/// for a merge.
 fn way(live: &LiveRun, run: &PlannedRun, stats: &stratann::Stats) -> Result<String, Failure> {
     let asked = live.update(&run.preset);
     match (&stats.direct, asked) {

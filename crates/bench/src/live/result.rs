@@ -107,7 +107,7 @@ pub struct OverTime {
     pub settings: Timeline,
     /// How vectors were inserted.
     pub way: String,
-    /// Rows a second without searches or a limit, if the target rate is half of it.
+    /// Rows a second without searches and without a limit, if the target rate is half of this rate.
     pub most_a_second: Option<f64>,
     /// The target rate in rows a second; null: as many as possible.
     pub rate: Option<f64>,
@@ -125,8 +125,8 @@ pub struct OverTime {
     pub p50_us: Option<[f64; 2]>,
     /// The ratio of the largest to the smallest P50.
     pub p50_ratio: Option<f64>,
-    /// The smallest and the largest P50 before the first insert, without the first window: the
-    /// noise of the machine.
+    /// The smallest and the largest P50 before the first insert, without the first window. The
+    /// difference is the noise of the machine.
     pub alone_p50_us: Option<[f64; 2]>,
     /// Peak memory in bytes.
     pub peak_rss_bytes: u64,

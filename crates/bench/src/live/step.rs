@@ -14,7 +14,7 @@ use crate::live::{inserts, live, timeline};
 use crate::report::{IndexFacts, RunResult};
 use crate::run::Outcome;
 
-/// Names the step that a child runs, as JSON.
+/// The environment variable with the step that a child runs, as JSON.
 pub const VARIABLE: &str = "STRATANN_BENCH_STEP";
 
 /// A measurement.
@@ -60,7 +60,7 @@ pub struct Task<'a> {
 }
 
 impl Step {
-    /// The step of this process, unless a user started it.
+    /// The step of this process. `None` if a user started the process.
     pub fn told() -> Result<Option<Step>, Failure> {
         let Some(text) = std::env::var_os(VARIABLE) else {
             return Ok(None);
@@ -130,7 +130,7 @@ impl Step {
 
 const INDEX: &str = "index";
 
-/// The folder of a job's copies, until it is dropped.
+/// The folder of a job's copies. The drop removes the folder.
 #[derive(Debug)]
 pub struct Work(PathBuf);
 

@@ -33,7 +33,8 @@ use crate::live::way;
 use crate::measured::percentile;
 
 const ROWS: usize = 16;
-/// The queries of a call for each searching thread, or 1 with one thread.
+/// The number of queries of a call, for each searching thread. With one thread, a call has one
+/// query.
 const QUERIES: usize = 16;
 const MOST: Duration = Duration::from_secs(5);
 const NAP: Duration = Duration::from_millis(20);
@@ -115,7 +116,7 @@ struct Searched {
     latencies_us: Vec<f32>,
     judged: usize,
     hits: usize,
-    /// Results that were not live during the search.
+    /// The number of results that were not live during the search.
     stale: usize,
 }
 
@@ -208,7 +209,6 @@ impl Shared<'_> {
         Ok(())
     }
 
-    /// Leaves a minimum number of rows.
     fn delete(&self) -> Result<(), Failure> {
         let leave = (self.timeline.built / 20).max(10 * K);
         let mut row = 0;
@@ -260,7 +260,8 @@ impl Shared<'_> {
             let rows = MatrixRef::new(bytes, count, queries.dim(), queries.element())?;
             let (low, high) = (self.low.load(Acquire), self.high.load(Acquire));
             let found = self.live.search(&rows, &options)?;
-            // Rows that were live during the whole search, and during a part.
+            // The rows that were live during the whole search, and the rows that were live for a
+            // part of it.
             let live = self.going.load(Acquire)..high;
             let perhaps = low..self.coming.load(Acquire);
             let judged = (0..count).filter_map(|query| {
@@ -356,7 +357,6 @@ pub fn run(task: &Task<'_>, timeline: &Timeline) -> Result<Found, Failure> {
         searched: Mutex::default(),
     };
     let measured = std::thread::scope(|scope| {
-        // The scope can then end.
         let _stop = StopOthers(&shared.stop);
         let threads = [
             started(scope, || shared.guarded(Shared::insert))?,
@@ -460,7 +460,6 @@ struct Watch<'a> {
     second: Making,
     window: Making,
     window_pages: (u64, u64),
-    /// The vectors of the last checkpoint, for `MergeAt::Logged`.
     checkpoint: u64,
     share: f64,
     stale: usize,
@@ -521,7 +520,6 @@ impl<'a> Watch<'a> {
                 .direct
                 .map(|counts| (counts.pages_read, counts.pages_written)),
         };
-        // The waiting or deleted vectors, relative to the last checkpoint.
         if let Some(merge) = self.merges.last() {
             self.checkpoint = merge.vectors;
         }
@@ -567,7 +565,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// A merge that begins now would not be recorded.
+    /// Whether the last second is over. A merge that begins now would not be recorded.
     fn is_over(&self) -> bool {
         self.seconds.len() >= self.all()
     }

@@ -12,8 +12,8 @@ use stratann_terminal::failure::Failure;
 use crate::live::keys::K;
 
 const SAMPLE: usize = 1_000;
-/// The relative excess of a result over the true k-th distance, since the order of summation may
-/// differ.
+/// The order of summation may differ, so the distance of a result may exceed the true k-th distance
+/// by this share.
 const TOLERANCE: f32 = 1e-6;
 
 /// The first rows of a file.
@@ -58,12 +58,12 @@ pub struct Truth {
     nearest: GroundTruth,
 }
 
-/// The judgement of a query's results.
+/// The judgement of the results of a query.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Judged {
     /// The number of results that are among the k nearest vectors.
     pub hits: usize,
-    /// The number of results that were deleted before the search, or never inserted.
+    /// The number of wrong results: rows that were deleted before the search, or never inserted.
     pub stale: usize,
 }
 
@@ -109,9 +109,9 @@ impl Truth {
         self.nearest.queries
     }
 
-    /// Judges a query. `live` are the rows that were live during the whole search, and `perhaps`
-    /// during a part. Returns `None` if the query is not in the sample, or too few of its nearest
-    /// rows are live.
+    /// Judges the results of a query. `live` are the rows that were live during the whole search,
+    /// and `perhaps` the rows that were live for a part of it. Returns `None` if the query is not
+    /// in the sample, or if too few of its nearest rows are live.
     pub fn judge(
         &self,
         query: usize,
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn what_is_live_decides() {
-        // One query, with 30 rows at distances 0, 1, 2, ..
+        // There is one query, with 30 rows at distances 0, 1, 2, ..
         let truth = Truth {
             stride: 2,
             nearest: GroundTruth {
@@ -177,10 +177,9 @@ mod tests {
         assert_eq!(judge(0..10, 5..30, 5..30), judged(5, 5));
         // Rows 3 and 4 were deleted during the search.
         assert_eq!(judge(3..13, 5..30, 3..30), judged(10, 0));
-        // Too few known neighbours are live, or the query is outside the sample.
+        // First, too few known neighbours are live. Then the query is outside the sample.
         assert_eq!(judge(0..10, 25..30, 25..30), None);
         assert_eq!(truth.judge(1, &[], &[], &(0..30), &(0..30)), None);
-        // A repeated id counts once, and the placeholder for a missing result not at all.
         let twice = truth.judge(0, &[1, 1, u64::MAX], &[1.0, 1.0, 1.0], &(0..30), &(0..30));
         assert_eq!(twice, judged(1, 0));
     }

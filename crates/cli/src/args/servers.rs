@@ -351,7 +351,7 @@ pub struct ClusterSearchArguments {
     pub json: bool,
 }
 
-/// The address itself is resolved when it is used.
+/// The address is resolved later, when it is used.
 pub(super) fn host_and_port(text: &str) -> Result<String, String> {
     let parts = text.rsplit_once(':');
     let right = parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());

@@ -11,7 +11,7 @@ use stratann_terminal::table::Table;
 
 use super::beside::{AllBeside, Shown};
 
-/// `options`: the name of each option, a word for one value, and the number of values.
+/// `options` has the name of each option, a word for one value, and the number of values.
 pub fn check_out(
     out: Option<&Path>,
     overwrite: bool,
@@ -24,7 +24,7 @@ pub fn check_out(
     output::refuse(out, overwrite)
 }
 
-/// Refuses several values, since `taker` takes the results of one.
+/// Refuses an option with several values, since `taker` takes the results of one value.
 pub fn check_one(taker: &str, options: &[(&str, &str, usize)]) -> Result<(), Failure> {
     match options.iter().find(|(_, _, values)| *values > 1) {
         None => Ok(()),
@@ -34,7 +34,8 @@ pub fn check_one(taker: &str, options: &[(&str, &str, usize)]) -> Result<(), Fai
     }
 }
 
-/// A line of JSON, with fewer than k results if the search found fewer.
+/// The results of a query as a line of JSON. A line has fewer than k results if the search found
+/// fewer.
 #[derive(Serialize)]
 struct Answers<'a> {
     query: usize,
@@ -49,7 +50,7 @@ pub fn table(shown: Option<&Shown<'_>>) -> Table {
     Table::new(&[columns, shown.map_or(&[], Shown::columns)].concat())
 }
 
-/// Prints results as a table, or as JSON lines, with the attributes `shown`.
+/// Prints the results as a table or as JSON lines, with the attributes `shown`.
 pub fn print(
     output: &mut Output,
     json: bool,

@@ -117,7 +117,6 @@ pub fn run(arguments: &BenchArguments, quiet: bool) -> Result<(), Failure> {
     output.finish()
 }
 
-/// Completely or not at all.
 fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");

@@ -65,12 +65,12 @@ impl AllBeside {
 
 pub struct Shown<'a> {
     target: &'a Target,
-    /// `None`: all attributes, and the payload.
+    /// The names of the attributes. `None` means all attributes and the payload.
     names: Option<Vec<String>>,
 }
 
 impl<'a> Shown<'a> {
-    /// Without a name, all attributes. Fails for a name that is no column.
+    /// Without a name, the option means all attributes. Fails if a name is no column.
     pub fn of(option: Option<&str>, target: &'a Target) -> Result<Option<Self>, Failure> {
         let Some(names) = option else {
             return Ok(None);

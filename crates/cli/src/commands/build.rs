@@ -74,14 +74,13 @@ pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
     output.finish()
 }
 
-/// An index that was created or existed.
 #[derive(Serialize)]
 struct Created {
     there_already: bool,
     dimension: usize,
     element: String,
     metric: String,
-    /// The costs of the build, if the index was built now, on the same level.
+    /// The costs of the build, if the index was built now. These keys are on the same level.
     #[serde(flatten)]
     report: Option<BuildReport>,
 }
@@ -169,7 +168,7 @@ pub fn options(shape: &ShapeArguments, source: &dyn VectorSource) -> Result<Buil
     })
 }
 
-/// `None` if the ids are the row numbers.
+/// Returns `None` if the ids are the row numbers.
 fn ids(first: u64, rows: usize) -> Result<Option<Vec<u64>>, Failure> {
     if first == 0 {
         return Ok(None);
@@ -242,7 +241,7 @@ fn print(
     Ok(())
 }
 
-/// The work that an earlier build saved, and the size of the new savepoints.
+/// Prints the work that an earlier build saved, and the size of the new savepoints.
 fn print_savepoints(output: &mut Output, report: &BuildReport) -> Result<(), Failure> {
     let resumed = match report.resumed.is_empty() {
         true => "nothing".to_owned(),

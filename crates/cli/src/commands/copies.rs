@@ -17,7 +17,7 @@ struct Listed<'a> {
     state: &'static str,
 }
 
-/// `--remove` removes the copies that no process uses.
+/// Lists the copies. `--remove` removes the copies that no process uses.
 pub fn run(arguments: &CopiesArguments) -> Result<(), Failure> {
     let places = arguments.places.all()?;
     if places.is_empty() {

@@ -14,7 +14,7 @@ use crate::args::GetArguments;
 use crate::ids;
 
 const BATCH: usize = 1 << 12;
-/// Elements that are printed without `--json`.
+/// The number of elements that are printed of each vector without `--json`.
 const ELEMENTS: usize = 8;
 const NAMED: usize = 10;
 
@@ -102,7 +102,7 @@ pub fn run(arguments: &GetArguments, quiet: bool) -> Result<(), Failure> {
 
 fn goes_on(progress: &dyn Progress) -> Result<(), Error> {
     match progress.interrupted() {
-        // A look-up changes nothing, unlike the text of `Interrupted`.
+        // The text of `Interrupted` is about changes, and a look-up makes none.
         true => Err(Error::Stopped),
         false => Ok(()),
     }
@@ -206,7 +206,7 @@ fn print(
     Ok(())
 }
 
-/// The index has all of these ids.
+/// The vectors of `ids`, in this order. The index has all of these ids.
 struct ById<'a> {
     index: &'a Index,
     ids: Vec<u64>,

@@ -18,7 +18,7 @@ pub fn run(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
     if arguments.forget {
         return forget(arguments, quiet);
     }
-    // Warnings and `--forget` name the same file in any working directory.
+    // With an absolute path, warnings and `--forget` name the same file in any working directory.
     let shown = Shown::new(quiet);
     let files = Files {
         vectors: &whole(&arguments.vectors),
@@ -39,11 +39,11 @@ pub fn run(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
         false => Some(files.open(&shown, check)?),
     };
     let live = open(&arguments.index, &arguments.write)?;
-    // An insert without rows checks neither dimension nor type.
+    // If there are no rows, an insert checks neither dimension nor type.
     if let Some(input) = input.as_ref().filter(|input| input.vectors.rows() == 0) {
         live.check_shape(input.vectors.element(), input.vectors.dim())?;
     }
-    // Ids without vectors, and a new file with `--resume`, are refused below.
+    // The insert below refuses ids without vectors. With `--resume`, it refuses a new file.
     let is_empty = |input: &Input| {
         let has_ids = input.ids.as_ref().is_some_and(|ids| !ids.is_empty());
         input.vectors.rows() == 0 && !has_ids && !arguments.resume
@@ -92,7 +92,7 @@ fn forget(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
     finish(&live, changed, false, arguments.json, &Shown::new(quiet))
 }
 
-/// Each file has one absolute path.
+/// Returns the real path, so that each file has one path.
 fn whole(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().and_then(|folder| folder.canonicalize().ok());

@@ -24,7 +24,8 @@ struct Page<'a> {
     distances: &'a [f32],
     #[serde(flatten)]
     beside: Option<AllBeside>,
-    /// Whether the pages so far certainly have every vector nearer than the last one.
+    /// Whether the pages so far certainly have every vector that is nearer than the last vector of
+    /// this page.
     complete: bool,
 }
 
@@ -134,7 +135,7 @@ fn asked(index: &Index, arguments: &SearchArguments) -> Result<Vec<Asked>, Failu
     .collect()
 }
 
-/// One page is in memory at a time.
+/// Only one page is in memory at a time.
 fn print_range(
     output: &mut Output,
     (index, arguments, shown): (&Index, &SearchArguments, Option<&Shown<'_>>),

@@ -48,7 +48,7 @@ pub fn run(arguments: &PresetsArguments) -> Result<(), Failure> {
     output.finish()
 }
 
-/// If lists and vectors share a record, a vector is ranked when its list is read.
+/// If lists and vectors are in the same record, a vector is ranked when its list is read.
 fn reranking(preset: &Preset) -> String {
     let Rerank {
         batch,

@@ -20,7 +20,8 @@ use super::{answers, near};
 use crate::args::{SearchArguments, threads_or_cores};
 use crate::input::{Vectors, check_parquet};
 
-/// How often a search opens an index again because another process changed it.
+/// The maximum number of times that a search opens an index again because another process changed
+/// it.
 const MOST_OPENINGS: usize = 20;
 
 struct Searcher<'a> {
@@ -34,7 +35,7 @@ struct Searcher<'a> {
     options: SearchOptions,
 }
 
-/// `--attributes NAMES` without `=` reads the names as a file.
+/// `--attributes NAMES` without `=` would read the names as a file.
 fn check_names_joined(arguments: &SearchArguments) -> Result<(), Failure> {
     let is_names = |path: &&PathBuf| {
         let text = path.to_str();
@@ -315,8 +316,9 @@ impl Searcher<'_> {
         }
     }
 
-    /// Finds the smallest list size or number of probes whose recall reaches `target`: doubles it,
-    /// then bisects. Recall grows with it except for noise, which the bisection ignores.
+    /// Finds the smallest list size, or number of probes, whose recall reaches `target`. The size
+    /// is doubled until the recall is reached, and then bisected. The bisection ignores noise in
+    /// the recall.
     fn reach(&mut self, target: f64) -> Result<(Detailed, SearchResults), Failure> {
         let largest = self.target.vectors();
         let recall = |detailed: &Detailed| detailed.measured.recall.unwrap_or(0.0);
@@ -332,7 +334,7 @@ impl Searcher<'_> {
             if reached >= target {
                 break found;
             }
-            // Larger lists read thousands of pages for a query; brute force is then better.
+            // Larger lists would read thousands of pages for a query. Brute force is better then.
             if list >= largest.min(LARGEST_LIST) {
                 let remedy = match of(0) {
                     Width::List(_) | Width::Recall(_) => {
@@ -366,13 +368,14 @@ pub fn options_of(
     arguments: &SearchArguments,
     threads: usize,
 ) -> Result<SearchOptions, Failure> {
-    // The order: typed options, then --preset, then the preset of the index.
+    // Typed options take precedence over --preset, and --preset over the preset of the index.
     let preset = preset_of(target, arguments)?;
     Ok(SearchOptions {
         k: arguments.k,
         beam: arguments.beam.or(preset.map(|p: Preset| p.beam)),
         strategy: arguments.strategy.or(preset.map(|p| p.strategy)),
-        // Without a navigation graph, or memory for it, the search needs none.
+        // If there is no navigation graph, or no memory for it, a preset with navigation searches
+        // without it.
         navigation: arguments
             .navigation()
             .or(preset.map(|p| p.navigation && target.has_navigation())),
@@ -384,7 +387,7 @@ pub fn options_of(
             seeds: arguments.seeds.unwrap_or(Press::default().seeds),
         },
         seeds: arguments.seeds.unwrap_or(0),
-        // A ground truth needs exact distances.
+        // Written results serve as ground truth, which needs exact distances.
         exact: arguments.exact || arguments.out.is_some() || arguments.print,
         stop_early: arguments.stop_early,
         way: arguments.way,
@@ -469,7 +472,7 @@ fn short(results: &SearchResults) -> usize {
     rows.filter(|ids| ids.last() == Some(&u64::MAX)).count()
 }
 
-/// `of_clusters`: the search adapts the number of probes, not the list size.
+/// If `of_clusters` is set, the search adapts the number of probes, and not the list size.
 fn explained(
     filter: &Explained,
     of_clusters: bool,
@@ -531,14 +534,14 @@ fn explained(
     text
 }
 
-/// Bytes of queries, ground truth, results and threads, without the `PROGRAM` that the budget
+/// The bytes of queries, ground truth, results and threads, minus `PROGRAM`, which the budget
 /// already has.
 fn beside(queries: &dyn VectorSource, arguments: &SearchArguments, threads: usize) -> u64 {
-    /// A result has an id of eight bytes and a distance; an entry of the ground truth an id of
-    /// four.
+    /// A result has an id of eight bytes and a distance. An entry of the ground truth has an id of
+    /// four bytes and a distance.
     const ANSWER: usize = 12;
     const EXACT: usize = 8;
-    /// Some thousands of results, which the budget counts with the program.
+    /// The budget counts space for some thousands of results with the program.
     const PROGRAM: u64 = 512 << 10;
     let Some(budget) = arguments.memory else {
         return 0;
@@ -552,7 +555,7 @@ fn beside(queries: &dyn VectorSource, arguments: &SearchArguments, threads: usiz
     let answers = arguments.k.saturating_mul(ANSWER + exact);
     let each = answers.saturating_add(held + size_of::<f32>()) as u64;
     let held = each.saturating_mul(queries.rows() as u64);
-    // Sums must not overflow.
+    // With this limit, sums cannot overflow.
     held.saturating_sub(PROGRAM).min(1 << 50) + threads_beside(threads)
 }
 
@@ -574,7 +577,7 @@ struct Live {
 
 const PROBES: &str = "probes";
 
-/// Prints JSON as it is ready, or all as a table at the end.
+/// Prints each measurement as JSON when it is ready, or all measurements as a table at the end.
 struct Printer {
     output: Output,
     /// Whether to print results instead of measurements.
@@ -587,7 +590,7 @@ struct Printer {
     width: &'static str,
     live_recall: Vec<String>,
     parts: Option<Table>,
-    /// For facts that are the same in all rows.
+    /// The last measurement, for the facts that are the same in all rows.
     last: Option<Detailed>,
     indexes: usize,
 }

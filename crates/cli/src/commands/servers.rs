@@ -52,7 +52,8 @@ pub fn failed(error: TierError) -> Failure {
     Failure::Failed(error.to_string())
 }
 
-/// The secret from the file, the environment, or on this machine the user's own.
+/// The secret comes from the file, or else from the environment. On this machine, the default is
+/// the user's own secret.
 fn secret(file: Option<&Path>, name: &str) -> Result<Option<Secret>, Failure> {
     let given = match file {
         Some(path) => Secret::read(path).map(Some),

@@ -163,7 +163,7 @@ fn deleted(stats: &Stats) -> String {
     }
 }
 
-/// How well nodes with the codes of their neighbours fill blocks, and better options.
+/// Reports how well nodes with the codes of their neighbours fill blocks, and names better options.
 pub fn fill_lines(fill: &BlockFill) -> Vec<String> {
     let mut lines = vec![format!("blocks            {}", fill.fill)];
     lines.extend(fill.proposals.iter().map(|p| {
@@ -177,7 +177,7 @@ pub fn fill_lines(fill: &BlockFill) -> Vec<String> {
     lines
 }
 
-/// Digits of a codebook's hash to distinguish it at a glance.
+/// The number of digits of a codebook's hash that distinguish it at a glance.
 const SHORT: usize = 12;
 
 /// An index in an old format has no hash.
@@ -270,7 +270,7 @@ fn list(catalog: &Catalog, names: &[String], arguments: &StatsArguments) -> Resu
 
 fn memory_plan(stats: &Stats) -> Table {
     let memory_plan: &MemoryPlan = &stats.memory;
-    // Clusters have neither codes nor a cache, and the graph of heads counts with the tables.
+    // Clusters have neither codes nor a cache. The graph of heads is counted with the tables.
     let of_graphs = [
         "codes",
         "codebook",
@@ -333,7 +333,7 @@ fn compression(codecs: &Codecs) -> String {
     )
 }
 
-/// Zero has no sign.
+/// A share of 0 must have no sign.
 fn percent(share: f64) -> String {
     let tenths = (1000.0 * share).round() / 10.0;
     format!("{:.1} %", tenths + 0.0)

@@ -25,7 +25,7 @@ pub enum Target {
     },
 }
 
-/// `None` if the path is an index, or has none.
+/// Returns `None` if the path is an index, or has no indexes.
 pub fn indexes_in(path: &Path) -> Option<(Catalog, Vec<String>)> {
     // If the directory is faulty, opening it as an index reports the error.
     let catalog = Catalog::open(path, &CatalogOptions::default()).ok()?;
@@ -34,7 +34,6 @@ pub fn indexes_in(path: &Path) -> Option<(Catalog, Vec<String>)> {
 }
 
 impl Target {
-    /// The given indexes, and those in given directories.
     pub fn paths(arguments: &SearchArguments) -> Vec<PathBuf> {
         let mut paths = Vec::new();
         for path in arguments.indexes() {
@@ -201,8 +200,7 @@ impl Target {
         Ok(found)
     }
 
-    /// Checks queries and a filter. Several indexes have one shape, and the search checks their
-    /// columns.
+    /// Checks queries and a filter. The search checks the columns of several indexes.
     pub fn check(
         &self,
         queries: &Outline,
@@ -249,8 +247,9 @@ impl Target {
             || arguments.rerank_ratio.is_some()
     }
 
-    /// The preset's re-ranking, changed by typed options; `None` leaves each index its own. For
-    /// several indexes, the first one's preset completes typed options.
+    /// The preset's re-ranking, with the options that the user typed. With `None`, each index uses
+    /// its own preset. For several indexes, the preset of the first index completes the typed
+    /// options.
     pub fn rerank(&self, arguments: &SearchArguments) -> Option<Rerank> {
         let typed = Self::types_rerank(arguments);
         let own = match self {

@@ -19,7 +19,7 @@ struct Trained {
     hash: String,
     dimension: usize,
     code_bytes: usize,
-    /// Of the file.
+    /// The size of the file.
     bytes: u64,
     seconds: f64,
 }

@@ -25,22 +25,22 @@ use crate::{ids, input};
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Changed {
     inserted: u64,
-    /// Rows that a resumed insert found in the index.
+    /// The number of rows that a resumed insert found in the index.
     #[serde(skip_serializing_if = "Option::is_none")]
     in_before: Option<u64>,
-    /// Files whose cut-off inserts were forgotten.
+    /// The files whose cut-off inserts were forgotten.
     #[serde(skip_serializing_if = "Option::is_none")]
     forgotten: Option<Vec<String>>,
     deleted: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     set: Option<u64>,
-    /// With their types.
+    /// The added columns, with their types.
     #[serde(skip_serializing_if = "Option::is_none")]
     new_columns: Option<BTreeMap<String, String>>,
     #[serde(skip)]
     by_filter: bool,
     vectors: u64,
-    /// Without the merge.
+    /// The time without the merge.
     seconds: f64,
     direct: Option<DirectCounts>,
     compact: Option<CompactReport>,
@@ -159,7 +159,7 @@ pub(super) fn open(index: &Path, write: &WriteArguments) -> Result<LiveIndex, Fa
         update: write.update,
         direct: DirectOptions {
             list: write.insert_list,
-            // With a chosen method, no merge replaces the inserts.
+            // If the user chooses a method, no merge replaces the inserts.
             merge_many: write.insert_list.is_none() && write.update.is_none(),
             ..DirectOptions::default()
         },
@@ -182,7 +182,7 @@ pub(super) fn changing(error: Error) -> Failure {
     }
 }
 
-/// The user must not repeat the durable change.
+/// The change is durable, so the text tells the user not to repeat it.
 fn not_merged(index: &Path, changed: &Changed, error: Error) -> Failure {
     let done = match (changed.inserted, changed.deleted) {
         (0, 0) => match changed.set {
@@ -206,7 +206,7 @@ fn not_merged(index: &Path, changed: &Changed, error: Error) -> Failure {
         _ => ", and do not insert them again",
     };
     let why = match error {
-        // A change was made, unlike the text of `Interrupted`.
+        // The text of `Interrupted` says that nothing was changed, but a change was made.
         Error::Interrupted => Error::Stopped.to_string(),
         error => error.to_string(),
     };

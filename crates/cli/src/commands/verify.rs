@@ -9,13 +9,13 @@ use stratann_terminal::table::facts;
 
 use crate::args::VerifyArguments;
 
-/// Fails if anything is damaged.
+/// Reads all files of an index. Fails if anything is damaged.
 pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<(), Failure> {
     let progress = Shown::new(quiet);
     let places = arguments.places.all()?;
     let report = stratann::verify_placed(&arguments.index, &places, &progress)?;
     match print(arguments, &report) {
-        // After a closed output, the exit status still reports damage.
+        // If the reader closes the output, the exit status still reports damage.
         Ok(()) | Err(Failure::Closed) => {}
         Err(failure) => return Err(failure),
     }

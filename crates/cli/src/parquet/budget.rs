@@ -14,14 +14,14 @@ pub struct Budget {
     cap: u64,
     has_option: bool,
     taken: AtomicU64,
-    /// The bytes of texts in the current batch of rows.
+    /// The bytes of the texts in the current batch of rows.
     texts: AtomicU64,
     batch: AtomicU64,
 }
 
 impl Budget {
-    /// `memory` is the cap of the process, which keeps a quarter of it. `has_option`: the command
-    /// has `--memory`.
+    /// `memory` is the cap of the process. A quarter of the cap is for the process itself.
+    /// `has_option` says whether the command has the option `--memory`.
     pub fn new(memory: Option<u64>, has_option: bool) -> Self {
         let cap = memory.unwrap_or(WITHOUT);
         Self {
@@ -50,14 +50,14 @@ impl Budget {
         self.taken.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Takes `bytes` until the next batch of rows.
+    /// Takes `bytes` from the budget until the next batch of rows.
     pub fn take_text(&self, bytes: u64) -> Result<(), Beyond> {
         self.take(bytes)?;
         self.texts.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Gives the texts of the previous batch back.
+    /// Gives the bytes of the previous batch's texts back.
     pub fn next_batch(&self) {
         self.give_back(self.texts.swap(0, Ordering::Relaxed));
         self.batch.fetch_add(1, Ordering::Relaxed);
@@ -68,7 +68,7 @@ impl Budget {
     }
 }
 
-/// More memory is needed than the cap allows. The Parquet crate passes this error on.
+/// A read needs more memory than the cap allows. The Parquet crate passes this error on.
 #[derive(Debug, Clone, Copy)]
 pub struct Beyond {
     needed: u64,

@@ -21,7 +21,7 @@ pub struct Column {
 
 #[derive(Debug)]
 enum Form {
-    /// One value or one list of values in each row.
+    /// Each row has one value, or one list of values.
     Leaf { leaf: usize, kind: Kind, most: Most },
     /// The schema has only this column, and each row becomes JSON.
     Nested(Box<Type>),
@@ -31,7 +31,7 @@ enum Form {
 #[derive(Debug, Clone, Copy)]
 struct Most {
     items: usize,
-    /// In bytes.
+    /// The maximum number of bytes in a text.
     text: usize,
     /// The remedy for a longer value.
     remedy: &'static str,
@@ -43,7 +43,8 @@ impl Most {
         text: MOST_STRING,
         remedy: "Leave the column out with --without, or make it the payload with --payload",
     };
-    /// An item takes at least two bytes of JSON.
+    /// The limit of items is half the limit of bytes, since an item takes at least two bytes of
+    /// JSON.
     const PAYLOAD: Self = Self {
         items: MOST_PAYLOAD / 2,
         text: MOST_PAYLOAD,
@@ -67,15 +68,15 @@ pub enum Kind {
     Json,
     /// Days since 1970.
     Date,
-    /// In units of this many nanoseconds since 1970.
+    /// A time since 1970, in a unit of this many nanoseconds.
     Time(i64),
     /// Every value is null.
     Nothing,
 }
 
 impl Column {
-    /// The columns of a schema that become attributes or the payload, in order, without `left_out`.
-    /// Fails for equal names, and for types that no attribute can have.
+    /// The columns of a schema that become attributes or the payload, in the order of the schema.
+    /// Fails if two columns have the same name, or if no attribute can have the type of a column.
     pub fn all(
         schema: &SchemaDescriptor,
         payload: Option<&str>,
@@ -153,8 +154,8 @@ impl Column {
     }
 }
 
-/// The leaf of a column that can become an attribute: one value, or one list of strings or
-/// integers, in each row.
+/// The leaf of a column that can become an attribute. Each row of the column has one value, or one
+/// list of strings or integers.
 pub fn leaf_of(schema: &SchemaDescriptor, at: usize, field: &Type) -> Option<(usize, Kind)> {
     let (leaf, is_list) = leaf_at(schema, at, field)?;
     let kind = kind_of(&schema.column(leaf))?;
@@ -165,7 +166,7 @@ pub fn leaf_of(schema: &SchemaDescriptor, at: usize, field: &Type) -> Option<(us
     (!is_list || is_item).then_some((leaf, kind))
 }
 
-/// The leaf of a column with one value or one list in each row, and whether it has lists.
+/// The leaf of a column whose rows have one value or one list, and whether they have lists.
 pub fn leaf_at(schema: &SchemaDescriptor, at: usize, field: &Type) -> Option<(usize, bool)> {
     let mut leaves =
         (0..schema.num_columns()).filter(|&leaf| schema.get_column_root_idx(leaf) == at);
@@ -322,7 +323,7 @@ struct Leaf {
 /// The memory of a list item: the `Text`, and up to 32 bytes of digits.
 const ITEM: u64 = size_of::<Text>() as u64 + 32;
 
-/// Which values of a leaf are present, and where lists begin.
+/// The levels of a leaf say which values are present, and where lists begin.
 pub struct Levels {
     /// The definition level of a value that is present.
     pub there: i16,
@@ -411,7 +412,7 @@ impl Levels {
         }
     }
 
-    /// Reads the values of the next `rows` rows, or of the remaining ones.
+    /// Reads the values of the next `rows` rows. At the end, there may be fewer.
     pub fn read<T: DataType>(
         &mut self,
         reader: &mut ColumnReaderImpl<T>,
@@ -522,7 +523,7 @@ fn whole(kind: Kind, value: i64) -> Text {
         })
 }
 
-/// From days of the Julian calendar, and nanoseconds of the day.
+/// The time is stored as days of the Julian calendar and nanoseconds of the day.
 fn impala_time(value: &Int96) -> Text {
     const EPOCH: i128 = 2_440_588;
     let [low, high, days] = value.data() else {

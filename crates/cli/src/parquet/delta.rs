@@ -57,7 +57,7 @@ pub fn lengths(bytes: &[u8], most: u64) -> Result<(u64, usize), Malformed> {
     Ok((sum, at))
 }
 
-/// `width` is at most 32.
+/// Returns `width` bits from bit `from` on. `width` is at most 32.
 fn bits(bytes: &[u8], from: usize, width: usize) -> u64 {
     let mut word = [0; 8];
     for (to, from) in word.iter_mut().zip(bytes.iter().skip(from / 8)) {
@@ -70,7 +70,8 @@ fn bits(bytes: &[u8], from: usize, width: usize) -> u64 {
 mod tests {
     use super::*;
 
-    /// The encoding of `count` lengths: 5, 8, 11 and so on. Equal deltas take 0 bits.
+    /// The encoding of `count` lengths: 5, 8, 11 and so on. All deltas are equal, so they take 0
+    /// bits.
     fn rising(count: u8) -> Vec<u8> {
         vec![0x80, 0x01, 4, count, 10, 6, 0, 0, 0, 0]
     }

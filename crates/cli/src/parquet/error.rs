@@ -50,17 +50,17 @@ pub enum ParquetError {
     },
     NoColumns,
     Value {
-        /// Counted from 0.
+        /// The row, counted from 0.
         row: u64,
         column: String,
         found: String,
         expected: Cow<'static, str>,
     },
     Long {
-        /// Counted from 0.
+        /// The row, counted from 0.
         row: u64,
         column: String,
-        /// The kind and the length.
+        /// The kind and the length of the value.
         found: String,
         /// The largest allowed length, and the remedy.
         reason: String,
@@ -237,7 +237,6 @@ fn unfit(
     )
 }
 
-/// The first 12 names, and the number of the others.
 pub fn listed<S: AsRef<str>>(names: &[S]) -> String {
     const SHOWN: usize = 12;
     let shown: Vec<String> = (names.iter().take(SHOWN))

@@ -19,10 +19,11 @@ use super::budget::Budget;
 use super::error::ParquetError;
 use super::thrift::{I32, LIST, Malformed, STRUCT, TEXT, Thrift};
 
-/// A list takes two groups.
+/// The maximum depth of nested groups. A list takes two groups.
 const DEEPEST: usize = 64;
 
-/// Bytes in memory for each byte of a footer. A column chunk takes 20 bytes in the footer.
+/// The maximum number of bytes in memory for each byte of a footer. A column chunk takes 20 bytes
+/// in the footer.
 const IN_MEMORY: u64 = 25;
 
 /// Opens a file, and takes the memory of its footer from the budget. Fails if the schema is too
@@ -69,7 +70,6 @@ fn cut(length: u64) -> ParquetError {
     }
 }
 
-/// Refuses a schema that is deeper than `DEEPEST`.
 fn schema_of(footer: &[u8]) -> Result<&[u8], ParquetError> {
     let malformed = |_| ParquetError::Unreadable {
         found: "its footer has no schema that can be read".to_owned(),
@@ -126,7 +126,6 @@ fn step_over_schema(thrift: &mut Thrift) -> Result<bool, Malformed> {
     Ok(false)
 }
 
-/// Returns the number of children.
 fn element(thrift: &mut Thrift) -> Result<u64, Malformed> {
     let (mut last, mut children) = (0, 0);
     while let Some((id, kind)) = thrift.field(&mut last)? {

@@ -12,14 +12,14 @@ use super::thrift::{I32, Malformed, STRUCT, Thrift};
 pub struct Header {
     pub length: u64,
     pub kind: Kind,
-    /// Without the header.
+    /// The size of the page in the file, without the header.
     pub compressed: u64,
     pub uncompressed: u64,
-    /// With nulls.
+    /// The number of values, including nulls.
     pub values: u64,
-    /// By its number in the format.
+    /// The encoding of the values, by its number in the format.
     pub encoding: i32,
-    /// The size of the levels of a page of version 2, which are never compressed.
+    /// The size of the levels, which are never compressed in a page of version 2.
     pub levels: u64,
     /// Whether the bytes after the levels are compressed, in a compressed column.
     pub is_compressed: bool,
@@ -53,7 +53,7 @@ impl Header {
         Err(ParquetError::General(found))
     }
 
-    /// `None` if a size is missing or negative, or if the levels are larger than the page.
+    /// Returns `None` if a size is missing or negative, or if the levels are larger than the page.
     fn parse(bytes: &[u8]) -> std::result::Result<Option<Self>, Malformed> {
         let mut thrift = Thrift::new(bytes);
         let mut header = Self {

@@ -54,7 +54,7 @@ use crate::pipe;
 pub use self::error::listed;
 pub use self::vectors::Vectors;
 
-/// At both ends of a Parquet file.
+/// A Parquet file begins and ends with these bytes.
 pub const MAGIC: &[u8; 4] = b"PAR1";
 
 const AT_ONCE: usize = 256;
@@ -91,7 +91,7 @@ pub struct Wanted<'a> {
     pub ids: Option<(&'static str, &'a str)>,
     /// The options for attributes, if all other columns become attributes.
     pub attributes: Option<&'a JsonColumns>,
-    /// The required number of rows, and the noun for the counted things in an error.
+    /// The number of rows that the file must have, and the noun for the counted things in an error.
     pub rows: Option<(u64, &'static str)>,
 }
 
@@ -129,8 +129,8 @@ pub fn read(path: &Path, wanted: &Wanted, target: Target) -> Result<Contents, Fa
     Ok(contents)
 }
 
-/// The dimension and the element type of the first vector, and the number of rows, or `None`
-/// without rows. Reads only the footer and this vector.
+/// The dimension and the element type of the first vector, and the number of rows. `None` if the
+/// file has no rows. Only the footer and this vector are read.
 pub fn shape(path: &Path, wanted: &Wanted, target: Target) -> Result<Option<Outline>, Failure> {
     let name = path.display().to_string();
     let file = open(path)?;
@@ -186,7 +186,8 @@ pub fn vector_columns(path: &Path) -> Vec<String> {
     columns.unwrap_or_default()
 }
 
-/// The index folder, or the nearest existing folder above it.
+/// Returns the index folder. If the folder does not exist, returns the nearest existing folder
+/// above it.
 pub fn folder_of(index: &Path) -> PathBuf {
     let above = index.ancestors();
     let there = above.filter(|folder| !folder.as_os_str().is_empty());
@@ -221,7 +222,7 @@ struct Columns {
 }
 
 impl Columns {
-    /// Fails for a column that is missing, named twice, or of a type that does not fit.
+    /// Fails if a column is missing, is named twice, or has a type that does not fit.
     fn of(schema: &SchemaDescriptor, wanted: &Wanted) -> Result<Self, ParquetError> {
         let fields = schema.root_schema().get_fields();
         let at = |option: &'static str, name: &str| {
@@ -324,7 +325,7 @@ fn check_compression(file: &ParquetMetaData, wanted: &Wanted) -> Result<(), Parq
 
 struct Opened {
     reader: SerializedFileReader<File>,
-    /// A second handle, for page headers.
+    /// A second handle of the file, from which page headers are read.
     again: Arc<File>,
     budget: Arc<Budget>,
 }
@@ -377,7 +378,6 @@ impl Opened {
     }
 }
 
-/// Attributes as JSON lines, and their options.
 type Lines = (File, JsonColumns);
 
 fn written(
@@ -489,7 +489,7 @@ fn convert<'a>(
             }
             budget.next_batch();
             let now = left.min(AT_ONCE);
-            // The id of a row, and the position of its JSON line.
+            // The id of each row, and the position of its JSON line, stay in memory.
             let stay = usize::from(ids.is_some()) + usize::from(to.lines.is_some());
             budget.take((8 * now * stay) as u64)?;
             if let (Some(ids), Some(to)) = (&mut ids, &mut to.ids) {

@@ -33,7 +33,7 @@ use super::thrift::Malformed;
 /// A row group that refuses a page beyond the budget.
 pub struct Checked<'a> {
     pub group: Box<dyn RowGroupReader + 'a>,
-    /// A second handle, for page headers.
+    /// A second handle of the file, from which page headers are read.
     pub file: Arc<File>,
     pub budget: Arc<Budget>,
 }
@@ -100,7 +100,7 @@ enum Width {
 }
 
 impl Width {
-    /// The least bits of a value in a dictionary.
+    /// The least number of bits that a value takes in a dictionary.
     fn least_bits(self) -> u64 {
         match self {
             Self::Bits(bits) => bits,
@@ -109,7 +109,7 @@ impl Width {
         }
     }
 
-    /// The bytes of a decoded value.
+    /// The number of bytes that a decoded value takes in memory.
     fn decoded(self) -> u64 {
         match self {
             Self::Bits(bits) => bits.div_ceil(8),
@@ -118,10 +118,9 @@ impl Width {
     }
 }
 
-/// The bytes of both levels of a value.
+/// The bytes of the definition level and the repetition level of a value.
 const LEVELS: u64 = 4;
 
-/// The bytes of a part of a JSON value.
 const NESTED: u64 = 96;
 
 /// The bytes that a column has taken from the budget.
@@ -141,7 +140,7 @@ struct CheckedPages {
     file: Arc<File>,
     budget: Arc<Budget>,
     compression: Compression,
-    /// The offset of the next page, from which the column has `left` bytes.
+    /// The offset of the next page. From there, the column has `left` bytes.
     at: u64,
     left: u64,
     width: Width,
@@ -239,8 +238,8 @@ impl CheckedPages {
         Ok(())
     }
 
-    /// Takes the memory of a page's values until the next batch, or longer for the last page, whose
-    /// values the next batch may read.
+    /// Takes the memory of a page's values until the next batch. The last page keeps its memory
+    /// longer, since the next batch may read its values.
     fn take_lists(&mut self, bytes: u64) -> Result<()> {
         self.budget.take(bytes)?;
         self.taken.lists += bytes;
@@ -248,8 +247,9 @@ impl CheckedPages {
         Ok(())
     }
 
-    /// Refuses a page that decompresses to more bytes than its header says (gzip), or perhaps than
-    /// the budget has (frames of LZ4), since the reader would allocate them.
+    /// Refuses a page that decompresses to more bytes than its header says (gzip), or perhaps to
+    /// more than the budget has (frames of LZ4). The reader would allocate memory for all of these
+    /// bytes.
     fn check_compressed(&self, header: &Header, begin: u64) -> Result<()> {
         if !header.is_compressed {
             return Ok(());
@@ -336,8 +336,8 @@ impl CheckedPages {
         }
     }
 
-    /// Refuses more lengths of texts than values. Takes the memory of complete texts if they are
-    /// stored without the beginning of the previous text.
+    /// Refuses a page with more lengths of texts than values. If texts are stored without the
+    /// beginning of the previous text, takes the memory of the complete texts.
     fn check_values(&mut self, values: &[u8], encoding: Encoding, count: u32) -> Result<()> {
         let most = u64::from(count);
         let lengths = |bytes: &[u8]| {
@@ -373,7 +373,6 @@ fn behind_levels(bytes: &[u8]) -> Result<&[u8]> {
     }
 }
 
-/// In bytes.
 fn longest(mut texts: &[u8]) -> u64 {
     let mut longest = 0;
     while let Some((length, rest)) = texts.split_first_chunk::<4>() {

@@ -59,7 +59,6 @@ fn fixture(name: &str) -> Vec<u8> {
     std::fs::read(Path::new(folder).join(name)).unwrap()
 }
 
-/// The distance between damaged bytes.
 fn step() -> usize {
     match std::env::var_os("STRATANN_SLOW") {
         None => 7,
@@ -113,7 +112,7 @@ fn a_dictionary_that_says_more_than_it_can_hold_is_refused_before_there_is_room(
 }
 
 /// A file with one page of 600 numbers and a wrong size. The page begins at offset 4, with its type
-/// (15 00) and two sizes (15 and two bytes each).
+/// (15 00) and its two sizes (15 and two bytes each).
 fn with_size(compression: Compression, size: &[u8]) -> Vec<u8> {
     let numbers = (0..600).map(|at: i32| Some(at.wrapping_mul(0x9e37_79b1_u32.cast_signed())));
     let column = ("required int32 n;", Values::Integers(numbers.collect()));
@@ -124,7 +123,7 @@ fn with_size(compression: Compression, size: &[u8]) -> Vec<u8> {
         .build();
     let mut bytes = parquet_of(&[column], 600, properties);
     assert_eq!((&bytes[4..7], bytes[9]), (&[0x15, 0, 0x15][..], 0x15));
-    // The length of the file stays.
+    // The page loses as many bytes, so that the length of the file stays.
     let more = size.len() - 2;
     let compressed = (u16::from(bytes[11]) << 7 | u16::from(bytes[10] & 0x7f)) - 2 * more as u16;
     (bytes[10], bytes[11]) = (compressed as u8 | 0x80, (compressed >> 7) as u8);
@@ -142,7 +141,7 @@ fn a_page_that_says_it_is_larger_than_memory_is_refused_before_there_is_room() {
         panic!("{refused}");
     };
     assert!(needed > 2 << 30 && cap == 1 << 30, "{refused}");
-    // The header claims fewer bytes, of which the reader would decompress all.
+    // The header claims fewer bytes than the reader would decompress.
     let few = [0x88, 0x00];
     let gzip = Compression::GZIP(GzipLevel::default());
     let refused = read_within(&with_size(gzip, &few), None)
@@ -198,7 +197,7 @@ fn a_list_that_takes_a_few_bytes_and_much_memory_is_refused() {
     let refused = found(&bytes, &wanted, None).unwrap_err();
     assert!(matches!(refused, ParquetError::Value { .. }), "{refused}");
 
-    // The dictionary has one text, the value of every row.
+    // Every row has the only text of the dictionary as its value.
     let texts = Values::Texts(vec![Some("x".repeat(1 << 19)); 256]);
     let column = ("optional binary text (UTF8);", texts);
     let bytes = parquet_of(&[column], 256, WriterProperties::builder().build());
@@ -207,7 +206,7 @@ fn a_list_that_takes_a_few_bytes_and_much_memory_is_refused() {
     assert!(matches!(refused, ParquetError::Memory { .. }), "{refused}");
 }
 
-/// Items take far more memory as texts.
+/// Items take far more memory when they have become texts.
 #[test]
 fn what_is_too_long_is_refused_before_it_becomes_a_text() {
     let read = |column: Written, payload: Option<&str>, memory: u64| {

@@ -9,10 +9,10 @@ pub const TEXT: u8 = 8;
 pub const LIST: u8 = 9;
 pub const STRUCT: u8 = 12;
 const BYTE: u8 = 3;
-/// Type 1 is the boolean true: the type of a boolean field is its value.
+/// The boolean false. Type 1 is the boolean true, since the type of a boolean field is its value.
 const BOOLEAN: u8 = 2;
 
-/// The depth of nested structures, as in the Parquet crate.
+/// The maximum depth of nested structures, the same as in the Parquet crate.
 const DEEPEST: u8 = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl<'a> Thrift<'a> {
         Ok(())
     }
 
-    /// In groups of 7 bits.
+    /// A number is stored in groups of 7 bits.
     pub fn unsigned(&mut self) -> Result<u64, Malformed> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
@@ -71,8 +71,8 @@ impl<'a> Thrift<'a> {
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// Reads the number and the type of the next field, or `None` at the end. `last` is the
-    /// previous number, 0 at first.
+    /// Reads the number and the type of the next field. Returns `None` at the end of the structure.
+    /// `last` is the number of the previous field, or 0.
     pub fn field(&mut self, last: &mut i16) -> Result<Option<(i16, u8)>, Malformed> {
         let byte = self.byte()?;
         let kind = byte & 15;
@@ -125,7 +125,7 @@ impl<'a> Thrift<'a> {
                 Ok(())
             }
             13 => self.step(16),
-            // Unknown types, and maps, which Parquet's structures never contain.
+            // These are unknown types, and maps, which Parquet's structures never contain.
             _ => Err(Malformed::Wrong),
         }
     }

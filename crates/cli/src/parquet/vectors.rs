@@ -20,7 +20,7 @@ pub struct VectorColumn {
     leaf: usize,
     /// Floats of 64 bits become floats of 32 bits.
     element: Element,
-    /// The elements in the vector of the first row, once it was read.
+    /// The number of elements in the vector of the first row, once it was read.
     dim: Option<usize>,
 }
 
@@ -211,7 +211,7 @@ pub struct Lists {
     levels: Levels,
 }
 
-/// One after the other, in a temporary file without a name.
+/// The vectors are in a temporary file without a name, one after the other.
 #[derive(Debug)]
 pub struct Vectors {
     file: File,

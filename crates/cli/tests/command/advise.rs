@@ -8,7 +8,7 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap()
 }
 
-/// A sample needs rows for a trial index, and others as queries.
+/// A sample needs rows for a trial index, and other rows as queries.
 fn place() -> Place {
     let place = Place::new();
     let path = concat!(
@@ -50,18 +50,19 @@ fn a_device_of_blocks_and_finer_memory_want_different_indexes() {
             assert!(line["fits"].as_bool().unwrap(), "{line}");
             assert!(number(&line["recall"]) >= 0.95, "{line}");
             assert!(number(&line["reads"]) > 1.0, "{line}");
-            // A million vectors of 128 bytes, and more.
             assert!(number(&line["size"]) > 128e6, "{line}");
             assert!(number(&line["throughput"]) > 0.0, "{line}");
         }
-        // The wait for the device follows from counts, unlike the measured CPU time.
+        // The wait for the device follows from counts. The CPU time is measured, so the test
+        // subtracts it.
         let waits = |name: &str| {
             let of = lines.iter().filter(|line| line["preset"] == name);
             of.map(|line| number(&line["latency_us"]) - 1e6 * number(&line["cpu"]))
                 .fold(f64::INFINITY, f64::min)
         };
         for line in &lines {
-            // One of three bounds: the processor, for one thread with eight queries in flight.
+            // The throughput is at most this bound by the processor, for one thread with eight
+            // queries in flight.
             let [cpu, throughput] = ["cpu", "throughput"].map(|key| number(&line[key]));
             let processor = 1.0 / cpu;
             assert!(throughput <= processor * 1.000_001, "{line}");
@@ -89,7 +90,7 @@ fn vectors_take_their_bytes_however_few_are_sampled() {
     let advise = ["advise", "base.u8bin", "--sample", "500", "--rows", "10G"];
     let words = [&advise[..], &["--json", "--scratch", "."]].concat();
     for line in place.run(&words).done().json_lines() {
-        // The codecs save a seventh of 128 bytes.
+        // The codecs save a seventh of the 128 bytes of a vector.
         assert!(number(&line["size"]) > 0.8 * 128e10, "{line}");
     }
 }

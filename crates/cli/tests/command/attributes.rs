@@ -69,7 +69,6 @@ fn an_insert_warns_of_a_new_column_that_is_nearly_another() {
         done.stderr.matches(warning).count()
     };
     assert_eq!(warned(&[]), 1);
-    // The index has the column now.
     assert_eq!(warned(&["--no-resume"]), 0);
     place.write("two.ids", &lines([1, 2]));
     place.write("two.jsonl", b"{\"pricey\": 3}\n{}\n");
@@ -424,7 +423,6 @@ fn what_vectors_have_is_counted_listed_and_printed() {
     );
     get(&["77777", "--attributes"]).refused(1, &["not in the index", "77777"]);
 
-    // The last replacement removes the old attributes.
     place.write("new.u8bin", &u8s(2, DIM, 9));
     place.write("new.ids", &lines([8, 1_003]));
     place.write("rows.jsonl", &jsonl([1_003, 1_003].into_iter()));
@@ -504,7 +502,6 @@ fn several_indexes_are_asked_with_a_filter_as_one() {
     let alone = search(&["index"], FILTER, &print).json_lines();
     let all = search(&["plain", "index", "again"], FILTER, &print).json_lines();
     for (alone, all) in alone.iter().zip(&all) {
-        // Two indexes have each vector, under different ids.
         let mut expected: Vec<u64> = ids_of(alone)[..5].to_vec();
         expected.extend(ids_of(alone)[..5].iter().map(|id| id + 1_000));
         let mut found = ids_of(all);
@@ -570,7 +567,7 @@ fn attributes_are_changed_without_vectors() {
     ];
     assert_eq!(get(&["8", "9", "10"]), changed);
     assert!(!done.stderr.contains("did you mean"), "{done:?}");
-    // A name that is nearly a column's becomes a new column, with a warning.
+    // A name that resembles the name of a column becomes a new column, with a warning.
     place.write("wrong.jsonl", b"{\"id\": 12, \"prize\": 3}\n");
     for keep in [&["--keep"][..], &[]] {
         let done = set(&[&["wrong.jsonl", "--json"][..], keep].concat()).done();
@@ -737,8 +734,8 @@ fn log_bytes(index: &std::path::Path) -> u64 {
         .sum()
 }
 
-/// Interrupts the command as soon as the log has grown. If it ended first, calls `before` and tries
-/// again.
+/// Interrupts the command as soon as the log has grown. If the command ended first, calls `before`
+/// and tries again.
 #[cfg(unix)]
 fn interrupted(place: &Place, words: &[&str], before: impl Fn()) -> String {
     let index = place.path("large");

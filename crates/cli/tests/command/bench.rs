@@ -82,7 +82,7 @@ fn a_job_from_end_to_end() {
         }
         assert_eq!(run["index"]["reused"], false);
     }
-    // Runs share an index, unless the node order differs.
+    // Runs share an index, unless the order of their nodes differs.
     assert_eq!(runs[0]["index"]["key"], runs[1]["index"]["key"]);
     assert_ne!(runs[0]["index"]["key"], runs[2]["index"]["key"]);
     assert_eq!(result["noise"].as_array().unwrap().len(), 1);
@@ -283,7 +283,6 @@ fn check_seconds(run: &Value, seconds: usize) {
     }
 }
 
-/// In seconds after the start.
 fn end(run: &Value) -> f64 {
     let seconds = run["live"]["seconds"].as_array().unwrap();
     seconds.last().unwrap()["to"].as_f64().unwrap()
@@ -297,7 +296,7 @@ fn sum(run: &Value, key: &str) -> u64 {
         .sum()
 }
 
-/// Each run has searches and inserts, and each in `own` a count above 0.
+/// Whether each run has searches and inserts, and each run in `own` a count above 0.
 fn all_done(result: &Value, own: &[(usize, &str)]) -> bool {
     let runs = result["runs"].as_array().unwrap();
     let both = |run| sum(run, "searches") > 0 && sum(run, "inserts") > 0;
@@ -307,7 +306,7 @@ fn all_done(result: &Value, own: &[(usize, &str)]) -> bool {
 #[test]
 fn live_updates_over_time() {
     let place = Place::new();
-    // The repository's job with fewer rows, for time.
+    // This is the repository's job with fewer rows, since builds take most of the time.
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let mut job = std::fs::read_to_string(format!("{folder}/bench/updates-fixture.toml")).unwrap();
     let queries = format!("queries = \"{folder}/fixtures/photo-sift-20k.query.u8bin\"");
@@ -324,7 +323,7 @@ fn live_updates_over_time() {
     place.write("job.toml", job.as_bytes());
     place.write("photo-sift-20k.base.u8bin", &rows(0, 4_000));
     let job = "job.toml";
-    // On a busy machine, a short run may lack an activity.
+    // On a busy machine, a run of two seconds may lack an activity.
     let tried = |words: &[&str], own: &[(usize, &str)]| {
         for tries in 1.. {
             let bench = ["bench", job, "--out", "o"];
@@ -382,7 +381,8 @@ fn live_updates_over_time() {
     assert!(sum(stratann, "inserts") > 0 && live["settings"]["built"] == 2000);
     assert_eq!(odinann["live"]["way"], "relocate");
     assert!(sum(odinann, "pages_read") > 0 && sum(odinann, "pages_written") > 0);
-    // At most 800 rows a second (300 with merges), since no call begins before its time.
+    // A run inserts at most 800 rows a second (300 with merges), since no call begins before its
+    // time.
     for (run, rate) in [(odinann, 800.0), (merging, 300.0), (replacing, 800.0)] {
         let (inserts, most) = (sum(run, "inserts"), rate * end(run) + 16.0);
         assert!(inserts > 0 && inserts as f64 <= most, "{most}: {run}");
@@ -390,7 +390,7 @@ fn live_updates_over_time() {
     assert_eq!(sum(odinann, "deletes"), 0);
     assert_eq!(merging["live"]["way"], "merge");
     assert!(merging["live"]["seconds"][0]["pages_read"].is_null());
-    // If 240 vectors wait at the end of a second, except the last.
+    // A merge begins if 240 vectors wait at the end of a second, except the last second.
     let merges = merging["live"]["merges"].as_array().unwrap();
     let seconds = merging["live"]["seconds"].as_array().unwrap();
     let early = seconds[..1].iter().map(|span| span["inserts"].as_u64());
@@ -409,7 +409,6 @@ fn live_updates_over_time() {
     assert!(picture.contains("P99") && picture.contains("on storage in MB"));
     assert_eq!(picture.matches("<polyline").count(), 6 * runs.len());
 
-    // The first run changed only copies.
     let (again, _) = tried(&["--json", "--only", "replacing"], &[]);
     let again = again.json();
     assert_eq!(again["runs"][0]["index"]["reused"], true);

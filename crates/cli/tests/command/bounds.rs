@@ -1,4 +1,4 @@
-//! Numbers that are too large: status 2, with the option and the bound.
+//! Numbers that are too large are refused with status 2. The error names the option and the bound.
 
 use crate::support::{DIM, Place, f32s};
 

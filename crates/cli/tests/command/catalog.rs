@@ -82,7 +82,7 @@ fn a_codebook_is_trained_and_does_not_depend_on_threads() {
     let again = train("one", &["--seed", "7", "--overwrite"]).done().json();
     assert_ne!(again["hash"], one["hash"]);
     let human = place.run(&["train", "base.u8bin", "human"]).done();
-    // A quarter of the 16 dimensions.
+    // The default code length is a quarter of the 16 dimensions.
     assert!(human.stdout.contains("4 bytes a vector"), "{human:?}");
 
     train("no/such", &[]).refused(1, &["no"]);
@@ -149,7 +149,7 @@ fn several_indexes_are_searched_as_one() {
         place.run(&[&call.concat()[..], words].concat())
     };
     let both = &["shelf/low", "shelf/high"][..];
-    // The list has all vectors of each index.
+    // The list has all vectors of each index, so the results are exact.
     let all = ["--list", "300", "--json"];
     let lines = search(both, &all).done().json_lines();
     assert_eq!(lines[0]["recall"], 1.0);
@@ -177,7 +177,6 @@ fn several_indexes_are_searched_as_one() {
     // Such a search scans all vectors.
     let reads = |line: &Value| line["per_query"]["bytes_read"].as_f64().unwrap();
     assert!(reads(&lines[0]) > reads(&one[0]), "{lines:?} {one:?}");
-    // In any order of the indexes, from a directory, and within a budget.
     let truth = fs::read(place.path("truth.bin")).unwrap();
     for (what, words) in [
         (both, &[][..]),

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Place, keys};
 
-/// Long, since the machine may be busy.
+/// The limit is long, since the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Killed on drop.
+/// The drop kills the server.
 struct Server {
     child: Child,
     out: BufReader<ChildStdout>,
@@ -42,7 +42,7 @@ impl Server {
         }
     }
 
-    /// SIGTERM, since processes that a shell starts in the background ignore Ctrl-C.
+    /// The signal is SIGTERM, since processes that a shell starts in the background ignore Ctrl-C.
     fn stop(&mut self) -> Option<i32> {
         let pid = self.child.id().to_string();
         let asked = std::process::Command::new("kill")
@@ -85,7 +85,6 @@ fn health(address: &str, words: &[&str]) -> String {
     }
 }
 
-/// The standard error of the last started server.
 const LOG: &str = "log";
 
 fn built() -> Place {
@@ -171,14 +170,12 @@ fn one_command_starts_all_and_another_searches() {
                 "recall"
             ]
         );
-        // The list comes from the file, other options from the command line.
         assert_eq!(found["list"], 50);
         assert!(found["list_asked"].is_null());
         assert_eq!(found["recall"], alone["recall"]);
         assert_eq!(found["per_query"]["full"], 25.0);
         assert!(found["per_query"]["wire"].as_f64().unwrap() > 0.0);
     }
-    // As in one process.
     let out = |words: &[&str], name: &str| {
         let more = ["asked.u8bin", "-k", "7", "--list", "40", "--out", name];
         place.run(&[words, &more[..]].concat()).done();
@@ -326,7 +323,6 @@ fn a_compute_server_says_who_is_the_wrong_one_or_gone() {
         let http = server.address("health and metrics at http://");
         (server, at, http)
     };
-    // The two addresses are exchanged.
     let wrong = format!("{at_storage} is a storage server, not a memory server");
     let other = format!("{at_memory} is a memory server of DistVS, not a storage server");
     let (_crossed, at_crossed, http) = compute(&at_storage, &at_memory);
@@ -363,7 +359,6 @@ fn a_compute_server_says_who_is_the_wrong_one_or_gone() {
         &http,
         &["HTTP/1.1 503", &silent, "and has not answered for"],
     );
-    // The silence is logged once, and its end at the same level.
     health(&http, &[&silent]);
     let log = || std::fs::read_to_string(place.path(LOG)).unwrap();
     let told = log();
@@ -749,7 +744,6 @@ fn a_merge_that_is_due_is_made_and_all_servers_go_on_to_it() {
     };
     let before = nearest(&place, &at);
     let nodes = "stratann_nodes ";
-    // Two vectors are at each distance.
     let upsert = ["cluster", "upsert", &at, "photos.u8bin", "--ids", "many"];
     place.run(&upsert).done();
     is(&told, "stratann_vectors_waiting ", &|waiting| {

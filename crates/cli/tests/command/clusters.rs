@@ -36,7 +36,7 @@ fn clusters_are_built_searched_changed_and_checked() {
         assert!(recall(0) < recall(1) && recall(2) > 0.95, "{lines:?}");
         let per_query = &lines[1]["per_query"];
         assert_eq!(per_query[reads].as_f64(), Some(8.0), "{per_query}");
-        // The default is 32 probes, or k if larger.
+        // The default number of probes is 32, or k if k is larger.
         for (option, probes) in [(&[][..], 32), (&["-k", "40"], 40), (&["--list", "12"], 12)] {
             let words = ["search", "index", "asked.u8bin", "--json"];
             let found = place.run(&[&words[..], option].concat()).done();

@@ -85,7 +85,7 @@ fn an_index_that_is_there_may_be_left_as_it_is() {
     let json = place.run(&[&words[..], &["--json"]].concat()).done().json();
     let there = json!({ "there_already": true, "dimension": 16, "element": "u8", "metric": "l2" });
     assert_eq!(json, there);
-    // Plus the keys of a build.
+    // The report has these keys and the keys of a build.
     let other = ["create", "other", "-d", "16", "--dtype", "u8", "--json"];
     let made = place.run(&other).done().json();
     let keys = [

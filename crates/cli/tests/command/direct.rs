@@ -21,8 +21,8 @@ pub const WAYS: [(&str, &str); 4] = [
 
 const ALL: usize = 20_000;
 
-/// Finds the rows `first..end`, no later ones, and none twice. The path to an outlier is long if
-/// adjacency lists are full of nearer nodes.
+/// Checks that searches find the rows `first..end`, no later rows, and no row twice. The path to an
+/// outlier is long if adjacency lists are full of nearer nodes.
 #[track_caller]
 pub fn found_up_to(place: &Place, first: usize, end: usize, at: &str) {
     let count = (end + 100).min(ALL) - first;
@@ -54,7 +54,6 @@ pub fn live(place: &Place) -> usize {
     (vectors + logged - deleted) as usize
 }
 
-/// The tries of a test that depends on chance.
 pub fn times(few: usize, slow: usize) -> usize {
     match std::env::var_os("STRATANN_SLOW") {
         Some(_) => slow,
@@ -97,7 +96,7 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
         assert_eq!(verified(&place), 0, "{at}");
         found_up_to(&place, 2_000, 2_300, &at);
 
-        // As after a build of all vectors.
+        // Recall is as high as after a build of all vectors.
         place.write("all.u8bin", &rows(0, 2_300));
         place.write("asked.u8bin", &rows(10_000, 100));
         let truth = ["truth", "all.u8bin", "asked.u8bin", "all.bin", "-k", "10"];
@@ -114,7 +113,6 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
         let more = change(&[&insert[..], &["--durability", "always"]].concat());
         assert_eq!(more, [5, 0, 2_305], "{at}");
 
-        // Three vectors of the build, and three inserted ones.
         let gone = [0, 1, 1_999, 2_000, 2_001, 9_004];
         place.write("gone.ids", &lines(gone));
         let deleted = change(&["delete", "index", "gone.ids"]);
@@ -129,7 +127,8 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
             );
         }
 
-        // A vector of the build, an inserted one, a deleted one, and a new id.
+        // The ids are of a vector of the build, an inserted vector, a deleted vector, and no
+        // vector.
         let replaced = [10, 2_010, 0, 7_000];
         place.write("upsert.ids", &lines(replaced));
         place.write("upsert.u8bin", &rows(3_000, 4));
@@ -169,7 +168,7 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
         let again = place.run(&[&["compact", "index"][..], &way].concat());
         assert!(again.done().stdout.contains("nothing"), "{at}");
 
-        // Not even after a merge has removed the id.
+        // An id is never assigned twice, even after a merge has removed it.
         place.write("one.u8bin", &rows(4_000, 1));
         assert_eq!(change(&["insert", "index", "one.u8bin"]), [1, 0, 2_302]);
         all_found(&place, "one.u8bin", [9_005], &at);
@@ -230,7 +229,7 @@ fn ways_to_insert_may_change() {
     }
 }
 
-/// A tenth of the vectors, and at least a thousand, are deleted.
+/// A merge is due when a tenth of the vectors, and at least a thousand, are deleted.
 #[test]
 fn a_merge_that_is_due_is_said() {
     let place = place("stratann");
@@ -255,7 +254,7 @@ fn a_merge_that_is_due_is_said() {
 fn a_killed_direct_insert_keeps_what_was_logged() {
     let kills = times(3, 100);
     let (mut middle, mut replayed) = (0, 0);
-    // Until enough kills have hit the middle of an insert.
+    // The rounds are repeated until enough kills have hit the middle of an insert.
     for round in 0..10 {
         for (preset, way) in WAYS {
             let hit = kill_inserts(preset, way, kills, round);
@@ -270,10 +269,11 @@ fn a_killed_direct_insert_keeps_what_was_logged() {
     panic!("only {middle} kills hit the middle of an insert, {replayed} of them with a log");
 }
 
-/// Returns the kills in the middle of an insert, and the kills that left records in a log.
+/// Returns the number of kills in the middle of an insert, and the number of kills that left
+/// records in a log.
 fn kill_inserts(preset: &str, way: &str, kills: usize, round: u64) -> (usize, usize) {
     const ROWS: usize = 600;
-    /// Kills before a new copy of the index.
+    /// The number of kills before the test takes a new copy of the index.
     const LIFE: usize = 10;
     let place = place(preset);
     fs::rename(place.path("index"), place.path("fresh")).unwrap();
@@ -356,7 +356,6 @@ fn pages_that_cannot_be_written_lose_nothing() {
         };
         let kinds: &[&str] = match preset {
             "stratann" => &["packed-"],
-            // Either file may reach the limit.
             "decouplevs" => &["vectors-", "adjacency-"],
             "aisaq" => &["inline-", "journal-"],
             _ => &["graph-"],
@@ -402,7 +401,7 @@ fn readers_search_while_vectors_get_in_directly() {
         .filter(|(preset, _)| *preset != "decouplevs")
     {
         let place = place(preset);
-        // Long enough for a checkpoint.
+        // The search takes long enough for a checkpoint.
         let turns = times(1, 6);
         let asked = rows(0, BUILT)[8..].repeat(turns);
         place.write("asked.u8bin", &bin(turns * BUILT, DIM, &asked));

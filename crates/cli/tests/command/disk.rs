@@ -11,7 +11,7 @@ use crate::direct::{found_up_to, live, times};
 use crate::support::{Place, numbers};
 use crate::update::{BUILT, changed, copy, counts, lines, place, rows, verified};
 
-/// Mounted at `disk` in a test folder, to which the link `index` leads.
+/// The file system is mounted at `disk` in a test folder. The link `index` leads to it.
 struct Disk<'a> {
     place: &'a Place,
     mounted: bool,
@@ -87,7 +87,7 @@ impl<'a> Disk<'a> {
         self.mounted = false;
     }
 
-    /// As in a power failure, data without a sync is lost.
+    /// Data without a sync is lost, as in a power failure.
     #[track_caller]
     fn shut_down(&self) {
         // `EXT4_IOC_SHUTDOWN`, `_IOR('X', 125, u32)`, with `EXT4_GOING_FLAGS_NOLOGFLUSH`.
@@ -184,7 +184,7 @@ fn shut_down_in_the_middle(preset: &str, way: &str) {
             Some(0) => there + ROWS - batch(way),
             Some(1) if ended.is_none() => {
                 assert!(said.contains("error: "), "{at}");
-                // "the first 320 of 1500 rows are in"
+                // The error says "the first 320 of 1500 rows are in".
                 let first = said.split("the first ").nth(1);
                 let first = first.and_then(|rest| rest.split(' ').next());
                 let first = first.map_or(0, |rows| rows.parse::<usize>().unwrap());
@@ -197,7 +197,7 @@ fn shut_down_in_the_middle(preset: &str, way: &str) {
 
         let (vectors, logged, deleted) = counts(&place);
         let at = format!("{at}\n{acknowledged} acknowledged; {vectors}, {logged}, {deleted}");
-        // Unacknowledged rows may be in.
+        // The index may also have rows that were not acknowledged.
         let now = live(&place) + 2;
         assert!(now >= acknowledged && now <= there + ROWS, "{at}");
         verified(&place);

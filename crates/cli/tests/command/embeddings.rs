@@ -143,7 +143,6 @@ fn rows_of_a_parquet_file_are_inserted_and_replaced() {
         printed.done().json_lines()
     };
     assert_eq!(get(id(1)), [json!({"id": 7, "attributes": {"year": 1991}})]);
-    // The index assigns ids, and recognises the insert by its file.
     place
         .run(&["create", "counted", "--dimension", "16"])
         .done();
@@ -220,7 +219,6 @@ fn elements_of_every_kind_are_vectors() {
 
 type Row = Option<Vec<Option<f32>>>;
 
-/// Lists of two elements, except row 400.
 fn with(row: Row) -> Lists<f32> {
     let mut rows = whole(&vec![vec![1.0, 2.0]; 700]);
     rows[400] = row;
@@ -649,7 +647,6 @@ fn ids_without_a_sign_name_the_rows_whose_attributes_change() {
     assert_eq!(place.run(&get).done().json_lines(), [expected]);
 }
 
-/// One column of integers.
 fn nested(groups: usize) -> Vec<u8> {
     let group = [0x35, 0, 0x18, 1, b'a', 0x15, 2, 0];
     let leaf = [0x15, 2, 0x25, 0, 0x18, 1, b'a', 0];

@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::support::{Place, ROWS, u8s};
 
-/// Exact: the list has all vectors.
+/// The results are exact, since the list has all vectors.
 fn answers(place: &Place, index: &str) -> Vec<u8> {
     let out = format!("{index}.answers.bin64");
     let words = [

@@ -11,8 +11,8 @@ use crate::update::{lines, logged_or_ended};
 
 const MORE: usize = 1_500;
 
-/// Options, and whether the call gives ids: vectors wait for a merge (twice); the preset's method,
-/// which merges so many rows; direct inserts.
+/// Options that choose how to insert, and whether the call gives ids. In order: vectors wait for a
+/// merge (twice), the preset's method, direct inserts.
 const WAYS: [(&[&str], bool); 4] = [
     (&["--update", "merge"], false),
     (&["--update", "merge"], true),
@@ -43,7 +43,8 @@ fn count(place: &Place) -> usize {
     stats.stdout.trim().parse().unwrap()
 }
 
-/// In the order of ids: the rows of the build, then the rows of the file.
+/// The vectors of the index are the rows of the build and then the rows of the file, by ascending
+/// id.
 #[track_caller]
 fn each_is_in_once(place: &Place) {
     place
@@ -87,7 +88,7 @@ fn kills(kill: &mut Command, signal: &str, id: u32) -> std::io::Result<std::proc
         .status()
 }
 
-/// Returns the kills after which the index had a part of the rows.
+/// Returns the number of kills after which the index had only a part of the rows.
 fn kill_and_go_on(way: &[&str], given: bool) -> usize {
     let place = place();
     let words = ["insert", "index", "more.u8bin", "--durability", "always"];
@@ -97,7 +98,7 @@ fn kill_and_go_on(way: &[&str], given: bool) -> usize {
     let (mut middle, mut there) = (0, 0);
     for kill in 0..KILLS {
         let more: &[&str] = if there > 0 { &["--resume"] } else { &[] };
-        // At the creation of the log (12 kB), or after some batches of 256 rows.
+        // The insert is killed when its log is created (12 kB), or after some batches of 256 rows.
         let bytes = [1, 14_000, 30_000][kill % 3];
         let ran = cut(&place, &[&call[..], more].concat(), bytes, "-KILL");
         there = count(&place) - ROWS;
@@ -260,7 +261,7 @@ impl Progress for Ends {
     }
 }
 
-/// As from Python: the source has a name, but is no file.
+/// As in an insert from Python, the source has a name but is no file.
 #[test]
 fn an_insert_of_an_array_that_was_cut_off_is_forgotten_by_its_name() {
     let place = place();

@@ -16,7 +16,7 @@ const BUILD: [&str; 9] = [
     "1",
 ];
 const SEARCH: [&str; 5] = ["search", "index", "asked.u8bin", "--truth", "truth.bin"];
-/// Such searches do not depend on the order in which reads complete.
+/// Best-first searches do not depend on the order in which reads complete.
 const STEADY: [&str; 4] = ["--strategy", "best-first", "--threads", "1"];
 
 impl Place {
@@ -79,17 +79,16 @@ fn every_layout_and_compression() {
         let human = place.run(&["stats", "index"]).done().stdout;
         assert!(human.contains(layout), "{what}: {human}");
 
-        // All vectors are ranked in one batch, so the results are exact. Of several batches, one
-        // without a change would end the ranking.
+        // All vectors are ranked in one batch, so the results are exact. With several batches, the
+        // first batch without a change would end the ranking.
         let exact = place.search(&["--list", "1000", "--benefit", "0", "--rerank-batch", "1000"]);
         match layout {
-            // Trailing parts of candidates with a certain rank are not read.
+            // The search reads no trailing parts of candidates whose rank is certain.
             "layered" => assert!(number(&exact["recall"]) > 0.985, "{what}: {exact}"),
             _ => assert_eq!(exact["recall"], 1.0, "{what}"),
         }
         let usual = place.search(&["--list", "60"]);
         assert!(number(&usual["recall"]) > 0.97, "{what}: {usual}");
-        // Distances from leading parts have an error.
         let error = number(&usual["distance_error"]);
         assert_eq!(error > 0.0, layout == "layered", "{what}: {usual}");
         let all_bits = place.search(&["--list", "60", "--exact"]);
@@ -201,7 +200,6 @@ fn re_ranking_reads_as_much_as_it_is_told_to() {
     place.build(&["--preset", "decouplevs"]);
     let reads = |words: &[&str]| {
         let list = ["--list", "100"];
-        // A pipelined search depends on the order of reads.
         let pipelined = place.search(&[&list[..], &["--strategy", "pipelined"], words].concat());
         let found = place.search(&[&list[..], &STEADY, words].concat());
         for found in [&pipelined, &found] {
@@ -237,7 +235,7 @@ fn exact_distances_take_the_trailing_parts_of_all_answers() {
     assert!(of(&near, "reranked") > 0.0, "{near}");
     assert!(of(&exact, "reranked") >= 10.0, "{exact}");
     assert!(of(&exact, "reranked") > of(&near, "reranked"), "{exact}");
-    // With whole vectors, `--exact` reads nothing more.
+    // In a layout with whole vectors, `--exact` reads nothing more.
     place.build(&["--layout", "packed", "--overwrite"]);
     let packed = place.search(&words);
     let exact = place.search(&[&words[..], &["--exact"]].concat());

@@ -1,4 +1,5 @@
-//! A memory budget against the peak of the whole process.
+//! A memory budget is for the whole process. The tests compare it with the peak that the kernel
+//! reports.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -21,11 +22,13 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures")).join(name)
 }
 
-/// The budget's bytes for the program's files and libraries (`PROGRAM` in the engine's `plan.rs`).
+/// The bytes that a budget has for the program's files and libraries (`PROGRAM` in the engine's
+/// `plan.rs`).
 const FILES: u64 = 6_000_000;
 
-/// Sampled, since the kernel reports no peak after the end. Pages of files count at most as
-/// `FILES`, since their number varies with the page cache (6.8 MB or 8.0 MB).
+/// The peak is sampled, since the kernel does not report it after the end of the process. Pages of
+/// files count at most as `FILES`, since their number varies with the page cache (6.8 MB or 8.0
+/// MB).
 fn peak(child: &mut Child) -> u64 {
     let status = format!("/proc/{}/status", child.id());
     let (mut most, mut files) = (0, 0);
@@ -44,9 +47,9 @@ fn peak(child: &mut Child) -> u64 {
 }
 
 enum Ended {
-    /// The peak memory.
+    /// The number is the peak memory.
     Done(u64),
-    /// The error.
+    /// The text is the error.
     Refused(String),
 }
 
@@ -102,7 +105,6 @@ fn run(program: &Path, place: &Place, words: &[&str]) -> Ended {
     let said = String::from_utf8(output.stderr).unwrap();
     match output.status.code() {
         Some(0) => Ended::Done(peak),
-        // Before the first row, or after some rows.
         Some(1 | 2) => Ended::Refused(said),
         _ => panic!("{words:?}: {said}"),
     }

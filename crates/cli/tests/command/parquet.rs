@@ -64,7 +64,7 @@ fn a_parquet_file_gives_what_the_same_rows_in_json_give() {
     ];
     assert_eq!(place.names(), left);
 
-    // The magic number makes it Parquet, not the name.
+    // The first bytes of a file, not its name, make it a Parquet file.
     std::fs::rename(place.path("rows.parquet"), place.path("rows")).unwrap();
     let again = ["--attributes", "rows", "--payload", "more", "--overwrite"];
     build(&place, "index", &again).done();

@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 
 use crate::support::{Place, names};
 
-/// Such searches do not depend on the order in which reads complete.
+/// Best-first searches do not depend on the order in which reads complete.
 const STEADY: [&str; 2] = ["--strategy", "best-first"];
 
 /// Also runs a pipelined search, whose results are not compared.
@@ -111,7 +111,7 @@ fn every_command_that_opens_an_index_reads_it_where_it_is_told_to() {
     assert_eq!(found(&place, &["--place", both]), found(&place, &[]));
 }
 
-/// Killed on drop.
+/// The drop kills the server.
 struct Server {
     child: Child,
     address: String,
@@ -221,7 +221,6 @@ fn an_index_is_searched_in_the_memory_of_another_process() {
             assert_eq!(search(secret, &text), (Some(0), String::new()));
             assert_eq!(fs::read(place.path("found.bin")).unwrap(), right);
         }
-        // The results depend on the order of reads.
         let pipelined = ["search", "a.idx", "queries.u8bin", "--place", &text];
         let mut pipelined = place.command(&[&pipelined[..], &["--strategy", "pipelined"]].concat());
         let output = pipelined.env("STRATANN_SECRET", secret).output().unwrap();
@@ -269,7 +268,7 @@ fn an_index_is_searched_in_the_memory_of_another_process() {
 #[test]
 fn an_index_has_one_copy_on_a_server_and_one_that_looks_like_it_another() {
     let place = Place::with_photos();
-    // The same rows under different ids, with the same name, sizes and options.
+    // The two indexes have the same rows under different ids, and the same name, sizes and options.
     for (index, first) in [("a.idx", "1000"), ("b.idx", "2000")] {
         let words = [
             "build",
@@ -321,7 +320,7 @@ fn an_index_has_one_copy_on_a_server_and_one_that_looks_like_it_another() {
     };
     assert_eq!(found("b.idx", &["--place", &text]), right[1]);
     assert_eq!(copies(&[]).len(), 2);
-    // Also an index that was copied from another has its own copy.
+    // An index that was copied from another index has its own copy on the server.
     for index in ["a.idx", "copied.idx"] {
         let [mine] = &copies(&[index])[..] else {
             panic!("{:?}", copies(&[index]));
@@ -381,7 +380,7 @@ fn a_place_that_cannot_be_is_refused_with_the_reason() {
         .refused(2, &["a place already"]);
 }
 
-/// Another user of the machine is simulated by another folder for the secret.
+/// Another folder for the secret simulates another user of the machine.
 #[test]
 fn without_a_secret_of_its_own_a_server_of_this_machine_serves_this_user_alone() {
     let place = Place::with_photos();

@@ -45,7 +45,6 @@ fn values_that_are_no_vectors() {
     let place = Place::new();
     for (name, value) in [("nan", f32::NAN), ("inf", f32::INFINITY)] {
         let file = format!("{name}.fbin");
-        // Element 7 of row 300.
         place.write(&file, &f32s(ROWS, DIM, 1, Some((300 * DIM + 7, value))));
         build_refused(&place, &[&file, "i"], 1, &[&file, "300"]);
     }
@@ -393,7 +392,8 @@ fn what_may_not_be_read_is_not_called_damaged() {
     let mode = |name: &str, mode: u32| {
         fs::set_permissions(place.path(name), fs::Permissions::from_mode(mode)).unwrap();
     };
-    // Root can read every file, so the command then runs as another user, from a copy.
+    // Root can read every file. So if the test runs as root, the command runs as another user, from
+    // a copy.
     let root = fs::metadata(place.path("index")).unwrap().uid() == 0;
     // If this process wrote the copy, a command of another test could inherit the open file, and
     // the busy copy could not be started.
@@ -545,7 +545,6 @@ fn answers_that_are_not_there_are_counted() {
     assert_eq!(json[0]["recall"], 1.0);
 }
 
-/// By a wrong magic number, a wrong end, or a flipped bit.
 #[test]
 fn damage_is_named_and_verify_finds_it() {
     let place = Place::new();
@@ -611,7 +610,7 @@ fn jobs() {
     assert!(!names.contains(&"bench".to_string()), "{names:?}");
 }
 
-/// Long enough to receive a signal.
+/// The build takes long enough to receive a signal.
 #[cfg(unix)]
 const LONG_BUILD: [&str; 9] = [
     "build",

@@ -9,7 +9,8 @@ use std::process::{Command, Stdio};
 
 use crate::support::{Place, Ran, SMALL_BUILD};
 
-/// Numbers of steps, and their KiB. Most commands need little more memory than the program.
+/// The numbers of steps, and the KiB of each step. Most commands need little more memory than the
+/// program.
 const STEPS: [(usize, u64); 3] = [(16, 256), (24, 1_024), (40, 8_192)];
 
 fn run_within(place: &Place, kib: u64, words: &[&str]) -> Ran {
@@ -30,7 +31,7 @@ fn run_within(place: &Place, kib: u64, words: &[&str]) -> Ran {
     }
 }
 
-/// In steps of 256 KiB.
+/// The smallest limit, in steps of 256 KiB, under which the program starts.
 fn least_limit(place: &Place) -> u64 {
     let starts = |&kib: &u64| run_within(place, kib, &["presets"]).status == Some(0);
     let least = (32..4_096).map(|quarters| 256 * quarters).find(starts);

@@ -21,7 +21,7 @@ const BUILD: [&str; 11] = [
     "packed",
 ];
 
-/// No minimum time between savepoints.
+/// The build writes a savepoint wherever it can.
 const RESUME: [&str; 3] = ["--resume", "--savepoint-seconds", "0"];
 
 /// A build may end before the kill.
@@ -42,11 +42,11 @@ fn start(place: &Place, more: &[&str]) -> Child {
 #[derive(Clone, Copy, PartialEq)]
 enum End {
     Kill,
-    /// The build stops in order.
+    /// SIGTERM stops the build in order.
     Term,
 }
 
-/// Ends a build when `there` is true, or returns `None` if it was complete.
+/// Ends a build when `there` returns true. Returns `None` if the build was complete before.
 fn hit(place: &Place, more: &[&str], end: End, there: impl Fn() -> bool) -> Option<Ran> {
     let manifest = || std::fs::read(place.path("index").join("MANIFEST")).ok();
     let before = manifest();
@@ -75,7 +75,7 @@ fn hit(place: &Place, more: &[&str], end: End, there: impl Fn() -> bool) -> Opti
         End::Term => Some(1),
     };
     assert_eq!(ran.status, expected, "{ran:?}");
-    // With a new manifest, the build had committed before the kill.
+    // If the manifest is new, the build had committed before the kill.
     (end == End::Term || manifest() == before).then_some(ran)
 }
 
@@ -88,7 +88,8 @@ fn ended(child: Child) -> Ran {
     }
 }
 
-/// By names without the number of the checkpoint, and without the manifest's lines that have it.
+/// The contents of the files, by names without the number of the checkpoint. The manifest is
+/// without the lines that have this number.
 fn contents(place: &Place, index: &str) -> BTreeMap<String, Vec<u8>> {
     let folder = place.path(index);
     let file = |name: String| {

@@ -130,7 +130,7 @@ fn copies_of_an_index_that_another_process_changes_are_whole() {
             .lines()
             .map(|id| id.parse().unwrap())
             .collect();
-        // A copy has the first rows, in order.
+        // A copy has the first rows of the file, in their order.
         assert!(ids.iter().copied().eq(0..ids.len()), "{copy}: {ids:?}");
         assert!(ids.len() >= 600);
         sizes.push(ids.len());

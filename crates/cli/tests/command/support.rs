@@ -1,4 +1,4 @@
-//! Data, runs of the command, and checks of its output.
+//! Helpers that make data, run the command, and check its output.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -20,7 +20,7 @@ pub const ROWS: usize = 600;
 pub const QUERIES: usize = 20;
 pub const DIM: usize = 16;
 
-/// A linear congruential generator.
+/// A linear congruential generator, with the same numbers on every machine.
 pub fn numbers(seed: u64) -> impl FnMut() -> u32 {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     move || {
@@ -31,7 +31,7 @@ pub fn numbers(seed: u64) -> impl FnMut() -> u32 {
     }
 }
 
-/// `u32 rows, u32 dimension`, then the rows in `body`.
+/// The file begins with `u32 rows, u32 dimension`, and continues with the rows in `body`.
 pub fn bin(rows: usize, dim: usize, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend((rows as u32).to_le_bytes());
@@ -49,7 +49,7 @@ pub fn u8s(rows: usize, dim: usize, seed: u64) -> Vec<u8> {
     )
 }
 
-/// Floats between -1 and 1, or `strange` in one place.
+/// The floats are between -1 and 1. `strange` replaces one of them.
 pub fn f32s(rows: usize, dim: usize, seed: u64, strange: Option<(usize, f32)>) -> Vec<u8> {
     let mut next = numbers(seed);
     let mut values: Vec<f32> = (0..rows * dim)
@@ -69,7 +69,7 @@ pub fn f32s(rows: usize, dim: usize, seed: u64, strange: Option<(usize, f32)>) -
 }
 
 impl Place {
-    /// With the files `base.u8bin` and `queries.u8bin`.
+    /// The folder has the files `base.u8bin` and `queries.u8bin`.
     pub fn new() -> Place {
         let place = Place {
             folder: tempfile::tempdir().unwrap(),
@@ -79,8 +79,8 @@ impl Place {
         place
     }
 
-    /// Real descriptors, which compress well: `photos.u8bin` (1,000 of 128 elements), the queries
-    /// `asked.u8bin` (50), and their exact results in `truth.bin`.
+    /// The folder has real descriptors, which compress well: `photos.u8bin` (1,000 of 128
+    /// elements), the queries `asked.u8bin` (50), and their exact results in `truth.bin`.
     pub fn with_photos() -> Place {
         let place = Place::new();
         for (fixture, name, rows) in [
@@ -166,7 +166,7 @@ pub fn names(folder: &Path) -> Vec<String> {
 }
 
 impl Ran {
-    /// Succeeded without an error message.
+    /// Checks that the command succeeded without an error message.
     #[track_caller]
     pub fn done(self) -> Ran {
         assert_eq!(self.status, Some(0), "{self:?}");
@@ -174,7 +174,7 @@ impl Ran {
         self
     }
 
-    /// Printed a single `error:` that contains each of `words`.
+    /// Checks that the command printed a single `error:` that contains each of `words`.
     #[track_caller]
     pub fn refused(self, status: i32, words: &[&str]) -> Ran {
         assert_eq!(self.status, Some(status), "{self:?}");

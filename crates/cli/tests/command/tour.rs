@@ -22,7 +22,6 @@ fn build_truth_search_stats_verify() {
         ])
         .done();
     assert!(truth.stdout.contains("20 nearest"), "{truth:?}");
-    // u32 queries, u32 k, ids and distances.
     assert_eq!(
         std::fs::read(place.path("truth.bin")).unwrap().len(),
         8 + QUERIES * 20 * 8
@@ -136,7 +135,7 @@ fn search_json_has_exactly_the_documented_keys() {
         (&Value::from(5), &Value::from(2))
     );
     assert!(line["peak_rss_bytes"].as_u64().unwrap() > 100_000);
-    // Too few queries to try several numbers in flight.
+    // The batch has too few queries to try several numbers of queries in flight.
     assert!((1..=8).contains(&line["in_flight"].as_u64().unwrap()));
     assert!(line["cpu_us"].as_f64().unwrap() > 0.0);
     assert_eq!(line["distance_error"], 0.0);
@@ -363,7 +362,7 @@ fn ways_to_search_agree() {
         let words = [&["--strategy", "best-first"][..], words].concat();
         assert_eq!(answers("other.bin", &words), plain, "{words:?}");
     }
-    // A pipelined search does, so its recall is compared.
+    // The results of a pipelined search depend on this order, so its recall is compared.
     place
         .run(&["truth", "base.u8bin", "queries.u8bin", "truth.bin"])
         .done();

@@ -16,7 +16,7 @@ use crate::direct::{found_up_to, times};
 use crate::support::{Place, ROWS, Ran, bin, f32s, keys, names, numbers, u8s};
 
 pub const DIM: usize = 128;
-/// Tests insert later rows of the fixture.
+/// The index is built from this many rows. Tests insert later rows of the fixture.
 pub const BUILT: usize = 2_000;
 const BATCH: usize = 256;
 
@@ -39,7 +39,8 @@ pub fn lines(ids: impl IntoIterator<Item = u64>) -> Vec<u8> {
     (lines.join("\n") + "\n").into_bytes()
 }
 
-/// An index of the first `BUILT` rows, built once for each preset, and copied.
+/// A folder with an index of the first `BUILT` rows. The index is built once for each preset, and
+/// copied.
 pub fn place(preset: &str) -> Place {
     static KEPT: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
     let place = Place::new();
@@ -52,7 +53,7 @@ pub fn place(preset: &str) -> Place {
     let build = ["build", "built.u8bin", "index", "--preset", preset];
     let small = ["--degree", "16", "--build-list", "40", "--seed", "1"];
     place.run(&[&build[..], &small].concat()).done();
-    // Kept below the target folder, until the next run of the tests.
+    // The built index stays below the target folder until the next run of the tests.
     let index = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("built-{preset}"));
     let _ = fs::remove_dir_all(&index);
     copy(&place.path("index"), &index);
@@ -60,17 +61,17 @@ pub fn place(preset: &str) -> Place {
     place
 }
 
-/// Vectors then wait in the log.
+/// With this option, vectors wait in the log.
 fn merging<'a>(words: &[&'a str]) -> Vec<&'a str> {
     [words, &["--update", "merge"]].concat()
 }
 
-/// Nearest first, from the file of `--out`.
+/// The results are nearest first, from the file of `--out`.
 pub fn answers(place: &Place, queries: &str) -> Vec<Vec<(u64, f32)>> {
     answers_of(place, queries, "100")
 }
 
-/// The list has every node that can be reached.
+/// The list is so long that the search visits every node that can be reached.
 pub fn answers_wide(place: &Place, queries: &str) -> Vec<Vec<(u64, f32)>> {
     answers_of(place, queries, "2000")
 }
@@ -131,7 +132,7 @@ pub fn exactly(answers: &[(u64, f32)], id: u64) -> bool {
     answers.contains(&(id, 0.0))
 }
 
-/// Vectors in the checkpoint, in the log, and deleted ones.
+/// The numbers of vectors in the checkpoint, of vectors in the log, and of deleted vectors.
 #[track_caller]
 pub fn counts(place: &Place) -> (u64, u64, u64) {
     let stats = place.run(&["stats", "index", "--json"]).done().json();
@@ -187,7 +188,7 @@ pub fn verified(place: &Place) -> u64 {
     report["log_records"].as_u64().unwrap()
 }
 
-/// Inserted, deleted, and remaining vectors.
+/// The numbers of inserted, deleted and remaining vectors.
 #[track_caller]
 pub fn changed(ran: Ran) -> [u64; 3] {
     let json = ran.done().json();
@@ -260,7 +261,6 @@ fn insert_delete_upsert_compact() {
     let live = recall(&place);
     assert!(live >= 0.97, "{live}");
 
-    // In a file, and on the standard input.
     place.write("more.u8bin", &rows(2_300, 5));
     place.write("more.ids", b"9000, 9001\n9002 9003\n\n9004\n");
     let insert = ["insert", "index", "more.u8bin", "--ids"];
@@ -276,7 +276,7 @@ fn insert_delete_upsert_compact() {
     let chosen = [9_000, 9_001, 9_002, 9_003, 9_004, 5_000, 5_001];
     all_found(&place, "chosen.u8bin", chosen, "chosen");
 
-    // Three are in the checkpoint, and three in the log. One has the largest id.
+    // Three of the vectors are in the checkpoint, and three in the log. One has the largest id.
     let gone = [0, 1, 1_999, 2_000, 2_001, 9_004];
     place.write("gone.ids", &lines(gone));
     let delete = ["delete", "index", "gone.ids", "--json", "--durability"];
@@ -297,7 +297,8 @@ fn insert_delete_upsert_compact() {
     };
     nowhere(&place);
 
-    // A vector in the checkpoint, one in the log, a deleted one, and a new id.
+    // The ids are of a vector in the checkpoint, a vector in the log, a deleted vector, and no
+    // vector.
     let replaced = [10, 2_010, 0, 7_000];
     place.write("upsert.ids", &lines(replaced));
     place.write("upsert.u8bin", &rows(3_000, 4));
@@ -365,7 +366,7 @@ fn insert_delete_upsert_compact() {
     let again = place.run(&["compact", "index"]).done();
     assert!(again.stdout.contains("nothing"), "{again:?}");
 
-    // Not even after a merge has removed the vector.
+    // An id is never assigned twice, even after a merge has removed its vector.
     place.write("one.u8bin", &rows(4_000, 1));
     place.run(&["insert", "index", "one.u8bin"]).done();
     all_found(&place, "one.u8bin", [9_005], "one");
@@ -373,7 +374,8 @@ fn insert_delete_upsert_compact() {
 
 #[test]
 fn every_preset_takes_changes_and_merges_them() {
-    // Whether a method inserts directly. If the layout does not support it, vectors wait.
+    // Each entry says whether the method inserts directly. If the layout does not support a method,
+    // vectors wait.
     let ways = [
         ("stratann", None, true),
         ("stratann", Some("merge"), false),
@@ -586,7 +588,7 @@ fn one_process_changes_while_others_read() {
     assert_eq!(changed(place.run(&insert)), [2, 0, 2_001]);
 }
 
-/// In units of 512 bytes.
+/// `blocks` has units of 512 bytes.
 pub fn with_files_up_to(place: &Place, blocks: u32, words: &[&str]) -> Ran {
     let script = format!("ulimit -f {blocks}; exec \"$0\" \"$@\"");
     let output = std::process::Command::new("sh")
@@ -661,7 +663,7 @@ fn a_killed_insert_keeps_what_was_logged() {
     fs::rename(place.path("index"), place.path("fresh")).unwrap();
     let mut next = numbers(5);
     let mut in_the_middle = 0;
-    // Until enough kills hit the middle of an insert.
+    // Kills are repeated until enough of them hit the middle of an insert.
     for life in 0.. {
         if in_the_middle >= hits {
             break;
@@ -686,11 +688,11 @@ fn a_killed_insert_keeps_what_was_logged() {
                 .command(&merging(&[&insert[..], &always].concat()))
                 .spawn()
                 .unwrap();
-            // Some microseconds after the log has grown by this many bytes.
+            // The insert is killed some microseconds after the log has grown by this many bytes.
             let wanted = u64::from(next()) % (900 * 150);
             let more = Duration::from_micros(u64::from(next()) % 3_000);
             let ended = logged_or_ended(&place, &mut child, before + wanted);
-            // A later row in the index would refuse the insert, whose id it has.
+            // The insert would be refused if the index had kept a later row, whose id it has.
             assert!(ended.is_none_or(|status| status.success()), "{ended:?}");
             std::thread::sleep(more);
             let (files, bytes) = logs(&place);
@@ -831,7 +833,6 @@ fn a_merge_says_which_segments_it_kept_and_stats_what_is_garbage_in_them() {
     let small = ["--degree", "16", "--build-list", "40", "--seed", "1"];
     let sizes = ["--chunk", "16KiB", "--segment", "32KiB"];
     place.run(&[&build[..], &small, &sizes].concat()).done();
-    // Half of the first segment, and ten rows of the second.
     place.write("ids", &lines((0..256).step_by(2).chain(300..310)));
     place.run(&merging(&["delete", "index", "ids"])).done();
     let said = place.run(&merging(&["compact", "index"])).done().stdout;

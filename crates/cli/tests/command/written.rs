@@ -20,12 +20,12 @@ pub enum Values {
     Texts(Vec<Option<String>>),
     Floats(Lists<f32>),
     Doubles(Lists<f64>),
-    /// 16-bit floats as bits.
+    /// Lists of 16-bit floats, given as their bits.
     Halves(Lists<u16>),
     Bytes(Lists<i32>),
 }
 
-/// The type in the language of schemas.
+/// The type of a column, in the language of schemas, and its values.
 pub type Column<'a> = (&'a str, Values);
 
 /// The items may be null.

@@ -96,7 +96,7 @@ fn what_is_deleted_takes_no_place_among_the_answers() {
     let mut row = vec![0; queries.row_bytes()];
     for number in 0..3 {
         queries.read(number, &mut row).unwrap();
-        // As many as a search with a list of 160 re-ranks.
+        // A search with a list of 160 re-ranks as many vectors.
         let one = Matrix::new(row.clone(), 1, 128, queries.element()).unwrap();
         let near = brute_force(&base, &one, 80, Metric::L2, 1, &Silent).unwrap();
         let gone: Vec<u64> = near.ids.clone();
@@ -108,7 +108,7 @@ fn what_is_deleted_takes_no_place_among_the_answers() {
         );
         assert_eq!(refused, told);
         client.delete(&gone, |_| true).unwrap();
-        // The number of vectors is of now, not of the last merge.
+        // The description has the number of vectors now, not at the last merge.
         let told = client.changeable_while(|| true).unwrap().unwrap();
         let left = full.index().unwrap().len() as u64;
         assert_eq!((told.vectors, told.nodes), (left, 3000));

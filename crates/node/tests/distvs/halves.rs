@@ -15,7 +15,7 @@ use stratann_node::wire::{Changed, Collection, Ranked};
 
 pub const DIM: usize = 8;
 
-/// SplitMix64.
+/// The generator SplitMix64.
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
 
@@ -41,7 +41,8 @@ impl Random {
     }
 }
 
-/// Only a search for exactly an inserted row finds it, so other results stay the same.
+/// The inserted rows. Only a search for exactly such a row finds it, so other results stay the
+/// same.
 #[derive(Default)]
 pub struct Stored(Mutex<BTreeMap<u64, Vec<u8>>>);
 
@@ -72,7 +73,7 @@ impl Stored {
 
 #[derive(Default)]
 pub struct Popular {
-    /// The steps of the count, and the time of each.
+    /// The number of steps of the count, and the time of each step.
     pub steps: u32,
     pub pause: Duration,
     pub counted: AtomicU32,
@@ -88,7 +89,7 @@ pub struct World {
     pub weight: usize,
     vectors: Vec<[u8; DIM]>,
     lists: Vec<Vec<u32>>,
-    /// For each node, the number of nodes with more links to them.
+    /// For each node, the number of nodes that have more links to them.
     ranks: Vec<u32>,
 }
 
@@ -582,7 +583,6 @@ pub struct Expected {
 }
 
 /// PRESS (§3.1, algorithm 2) in one process, with the low codes of `kept` nodes on the compute
-/// server. Fewer codes change only the number of nodes scored by high codes, by a few.
 pub fn press(
     world: &World,
     row: &[u8],

@@ -24,19 +24,20 @@ use crate::halves::{Low, Random, Stored, World};
 
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Out of a hundred frames.
+    /// The number of lost frames out of a hundred.
     pub lost: u64,
     pub doubled: u64,
-    /// The longest delay of a frame in microseconds; the shortest is a tenth.
+    /// The longest delay of a frame in microseconds. The shortest delay is a tenth of it.
     pub delay: u64,
-    /// Killed processes, and disconnected pairs, until `calm`.
+    /// The numbers of killed processes, and of disconnected pairs, until `calm`.
     pub kills: u64,
     pub cuts: u64,
     /// Whether a killed server may start again with the other state.
     pub changes: bool,
     /// Whether storage commits the other state while it runs, and the memory server follows.
     pub merges: bool,
-    /// The time until the memory server follows, or random before or after `calm`.
+    /// The time until the memory server follows. With `None`, the time is random, and ends before
+    /// or after `calm`.
     pub behind: Option<Duration>,
     pub vouch: Duration,
     /// The milliseconds in which a memory server counts the popularity of nodes.
@@ -47,23 +48,23 @@ pub struct Plan {
     pub workers: u16,
     pub in_flight: usize,
     pub waiting: usize,
-    /// The bytes of low codes of each compute server; further codes are offloaded.
+    /// The bytes of low codes of each compute server. Further codes are offloaded.
     pub low_memory: Vec<u64>,
     pub queries: u64,
-    /// Queries of clients that connect after `calm` and first ask for a description.
+    /// The number of clients that connect after `calm` and first ask for a description.
     pub late: u64,
     pub idle: Duration,
     pub remembered: Option<usize>,
-    /// Changes out of a hundred that storage reports as failed, made or not.
+    /// The number of changes out of a hundred that storage reports as failed, made or not.
     pub failing: u64,
-    /// Ids that are inserted, replaced and deleted, one step after the other.
+    /// The number of ids that are inserted, replaced and deleted, one step after the other.
     pub written: u64,
     pub twins: bool,
-    /// In microseconds.
+    /// The shortest and the longest time limit of a query, in microseconds.
     pub patience: (u64, u64),
 }
 
-/// By number: memory, storage, the compute servers, and as many clients.
+/// The processes by number: memory, storage, the compute servers, and as many clients.
 const MEMORY: usize = 0;
 const STORAGE: usize = 1;
 
@@ -182,7 +183,7 @@ pub struct Query {
     then: Option<Asked>,
     pub deadline: Duration,
     pub ended: Option<(Duration, Result<Outcome, Failure>)>,
-    /// The client's compute server at the end.
+    /// The compute server of the client at the end of the request.
     pub by: Option<usize>,
     /// The outcome of the withdrawal, for a change that ended in doubt.
     pub fate: Option<(Duration, Result<Outcome, Failure>)>,
@@ -218,18 +219,19 @@ pub fn mark(upserts: &[u64], rows: &[u8], deletes: &[u64]) -> (u64, u8) {
     }
 }
 
-/// The steps of an id that the test writes. After a failed change, the same client makes the next.
+/// The steps of an id that the test writes. After a failed change, the same client makes the next
+/// change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Insert,
     Inserted,
     Replace,
-    /// Its client forgets the change after a while, and makes the next.
+    /// The client forgets this change after a while, and makes the next change.
     Dropped,
-    /// Its client withdraws the change after a while, and learns the outcome. Any client may make
-    /// the next.
+    /// The client withdraws this change after a while, and learns the outcome. Any client may make
+    /// the next change.
     Stopped,
-    /// The next change comes while a copy of the change before it may be in flight.
+    /// The client makes this change while a copy of the change before it may be in flight.
     ReplaceAgain,
     /// Searches for the new row, and for the row before it.
     Replaced,
@@ -302,7 +304,7 @@ pub struct Network {
     pub events_done: u64,
     stored: Stored,
     pub journal: Vec<Entry>,
-    /// For memory, and for storage.
+    /// Whether the memory server uses the other state now, and whether storage does.
     merged: [bool; 2],
     pub counted: u32,
     pub silences: u32,
@@ -465,7 +467,7 @@ impl Network {
             network.write(asked, (1_000_000 + id, Step::Insert), None);
         }
         if network.plan.twins {
-            // Changes of one client, with the same times.
+            // One client requests these changes at the same time, with the same time limit.
             let client = servers + network.random.below(network.plan.compute as u64) as usize;
             let asked = micros(network.random.below(calm));
             let deadline = asked + micros(least_of(network.plan.patience));
@@ -578,7 +580,7 @@ impl Network {
         }
     }
 
-    /// A copy of a world, as after a restart.
+    /// A copy of a world, as a memory server has it after a restart.
     fn read(&self, world: usize) -> Arc<World> {
         Arc::new(self.worlds[world].read(self.plan.counting))
     }
@@ -926,8 +928,8 @@ impl Network {
     }
 
     /// The obstacle that a compute server reports instead of a description
-    /// (`serve/compute/contact.rs`). If its state is unknown to the memory server, it fetches new
-    /// codes.
+    /// (`serve/compute/contact.rs`). If the memory server does not know the state of the low codes,
+    /// the compute server fetches new codes.
     fn told(&mut self, process: usize, frame: &Frame<'_>) -> Option<String> {
         let describe = matches!(Message::decode(frame), Ok(Message::Describe { .. }));
         let Process::Compute(compute) = &self.processes[process] else {

@@ -23,7 +23,7 @@ const SILENCE: Duration = Duration::from_millis(700);
 const ROLE: &str = "STRATANN_TEST_ROLE";
 const LISTEN: &str = "STRATANN_TEST_LISTEN";
 
-/// Not a test: the program of the child processes.
+/// This function is no test, but the program of the child processes.
 #[test]
 fn serve() {
     let (Ok(role), Ok(listen)) = (std::env::var(ROLE), std::env::var(LISTEN)) else {
@@ -50,7 +50,7 @@ fn serve() {
     }
 }
 
-/// Its drop ends the process.
+/// The drop ends the process.
 struct Process(Child);
 
 impl Process {
@@ -78,7 +78,8 @@ impl Process {
             let tasks = std::fs::read_dir(format!("/proc/{}/task", self.0.id())).unwrap();
             let mut stats =
                 tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("stat")));
-            // The state follows the name in parentheses; T is stopped.
+            // The state follows the name, which is in parentheses. The state of a stopped thread is
+            // T.
             stats.all(|stat| {
                 stat.is_ok_and(|stat| {
                     stat.rsplit(") ")

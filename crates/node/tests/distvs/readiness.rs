@@ -72,7 +72,6 @@ fn a_compute_server_says_who_is_the_wrong_one_or_gone() {
     let (memory, storage) = (memory(world()), storage(world()));
     let places = || (remote(memory.address()), remote(storage.address()));
     let (at, behind) = places();
-    // The two addresses have the wrong order.
     let crossed = compute(behind, at);
     trouble(&crossed, "is a storage server, not a memory server");
     let other = "is a memory server of DistVS, not a storage server";

@@ -285,7 +285,6 @@ fn storage_ranks_once_what_comes_twice_and_answers_nobody_who_is_gone() {
     state.ranked(at(1), 1, Ok(&ranked), &mut out);
     assert!(!out.is_empty() && reason(&out).is_none());
     out.clear();
-    // The deadline was 5 ms, and the second ranking is unknown.
     state.ranked(at(6), 2, Ok(&ranked), &mut out);
     assert_eq!(reason(&out), Some(Reason::Deadline));
     out.clear();
@@ -583,7 +582,7 @@ fn what_waits_is_bounded_in_bytes_and_each_client_has_half_of_it() {
         Some(Reason::Invalid)
     );
     assert!(waiting.is_empty());
-    // The row length is unknown, so rows may have the largest size.
+    // The row length is unknown, so the rows have the largest size.
     let row = vec![0; 1 << 20];
     let most = Waiting::MOST_BYTES >> 20;
     let mut full = |client| {
@@ -837,7 +836,6 @@ fn storage_is_not_asked_again_for_what_its_client_has_given_up_or_who_is_gone() 
     worker.timer(at(5), &mut out);
     worker.timer(at(100), &mut out);
     assert!(out.is_empty() && worker.in_flight() == 0 && worker.next_timer().is_none());
-    // Other changes continue, and so does the request for the outcome.
     let (mut worker, _) = changing();
     let other = Token {
         number: 2,
@@ -993,7 +991,8 @@ fn storage_says_again_how_a_change_failed_and_makes_none_that_is_given_up() {
     }
 }
 
-/// A client that has asked each of these runs of storage for a change, the last most recently.
+/// A client that has requested a change from each of these runs of storage, the last of them most
+/// recently.
 fn asked_of(runs: &[u64]) -> (ClientState, u64) {
     let (mut client, mut out) = (ClientState::new("there", at(1000), 7), Vec::new());
     client.up(at(0), &mut out);
@@ -1084,7 +1083,7 @@ fn a_client_that_gives_a_change_up_is_told_what_became_of_it() {
             other => panic!("{other:?}"),
         }
     }
-    // The next change says that the client no longer waits for the forgotten one.
+    // The next change tells servers that the client no longer waits for the forgotten change.
     let ((mut client, id), mut out) = (asked_of(&[3]), Vec::new());
     client.forget(id, &mut out);
     let said = Frame::decode(&out).unwrap().unwrap();
@@ -1165,7 +1164,6 @@ fn a_worker_vouches_for_the_state_that_its_memory_server_has_while_it_answers() 
     let again = vouches(&mut worker, &mut memory, at(1002), head, &mut out);
     assert_eq!(again, None);
     assert!(out.is_empty());
-    // Without a reply, storage gets nothing, and the memory server is asked again.
     for due in [2000, 3000] {
         assert_eq!(worker.next_timer(), Some(at(due)));
         out.clear();

@@ -60,12 +60,11 @@ fn trouble(seed: u64) -> Plan {
         changes: how < 40,
         merges: how >= 60,
         behind: None,
-        // During the other faults, or never.
         vouch: match seed.is_multiple_of(2) {
             true => Duration::from_millis(5),
             false => Duration::MAX,
         },
-        // Up to twice as long as a connection may be silent, or no time.
+        // Counting lasts up to twice as long as a connection may be silent, or no time.
         counting: if seed % 4 == 1 {
             0
         } else {
@@ -83,8 +82,8 @@ fn trouble(seed: u64) -> Plan {
         twins: seed.is_multiple_of(3),
         late: 2,
         idle: Duration::ZERO,
-        // The worlds have 240 and 260 nodes with low codes of 8 bytes: a server has space for all,
-        // some or none.
+        // The worlds have 240 and 260 nodes with low codes of 8 bytes. A server has space for all,
+        // some or none of the codes.
         low_memory: (0..3)
             .map(|_| [u64::MAX, random.below(2100), 0][random.below(3) as usize])
             .collect(),
@@ -96,7 +95,8 @@ fn trouble(seed: u64) -> Plan {
     }
 }
 
-/// Checks the reply about a change: storage made it, did not, or makes no further part.
+/// Checks the reply about a change: storage made the change, did not make it, or makes no further
+/// part.
 fn told_rightly(network: &Network, query: &Query, context: &str) {
     let Asked::Change {
         upserts,
@@ -231,8 +231,8 @@ fn run(seed: u64, plan: &Plan, worlds: &[Arc<World>; 2]) -> (u64, u64, u64) {
             Ok(Outcome::Collection(collection)) => {
                 let known = worlds.iter().any(|world| world.state == collection.state);
                 assert!(known, "{context}");
-                // A description counts only for a withdrawn change; otherwise, the next request
-                // counts.
+                // A description counts only for a withdrawn change. Otherwise, the client's next
+                // request counts.
                 answered += u64::from(query.of.is_some());
             }
             Err(Failure::Refused {
@@ -349,7 +349,7 @@ fn a_memory_server_that_stays_behind_is_ranked_for_after_minutes_without_a_query
                 })
                 .collect();
             assert_eq!(states, [worlds[expected].state; 3], "{context}");
-            // A longer time would delay the next merge.
+            // If storage kept the state longer, the next merge would wait.
             assert_eq!(network.has_before(), expected == 0, "{context}");
         }
     }
@@ -382,7 +382,7 @@ fn the_state_before_is_given_up_once_all_have_gone_on() {
     }
 }
 
-/// The popularity is computed once, and requests without need of it do not wait.
+/// The popularity of nodes is computed once. Requests that do not need it do not wait.
 #[test]
 fn counting_how_popular_nodes_are_costs_no_connection() {
     let worlds = worlds();
@@ -418,7 +418,8 @@ fn in_one_schedule_the_same_happens_again() {
     }
 }
 
-/// Ten thousand schedules with STRATANN_SLOW=1, or a thousand. `STRATANN_SEED` selects one.
+/// Runs ten thousand schedules with STRATANN_SLOW=1, or else a thousand. `STRATANN_SEED` selects
+/// one schedule.
 #[test]
 fn no_schedule_has_a_wrong_answer_or_a_query_that_hangs() {
     let worlds = worlds();

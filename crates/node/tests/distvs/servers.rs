@@ -1,4 +1,4 @@
-//! The roles as servers on threads, over each kind of connection, also when a server is killed.
+//! The roles as servers on threads, over each kind of connection. Some tests kill a server.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -24,7 +24,7 @@ use stratann_tier::remote::{Server, Tls, Transport};
 
 use crate::halves::{DIM, Full, Low, POISON, Random, World, press};
 
-/// Long, since the machine of the tests may be busy.
+/// The limit is long, since the machine of the tests may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 const LIST: u32 = 24;
@@ -250,7 +250,8 @@ fn what_cannot_be_asked_is_refused_by_name() {
     drop(cluster);
 }
 
-/// The messages in each write between a compute server and the memory server, both ways.
+/// The number of messages in each write between a compute server and the memory server, in both
+/// directions.
 fn messages_a_write(batch: bool, workers: usize, in_flight: usize) -> (f64, f64) {
     let of = ComputeServerOptions {
         in_flight,
@@ -288,7 +289,7 @@ fn messages_a_write(batch: bool, workers: usize, in_flight: usize) -> (f64, f64)
 
 #[test]
 fn messages_go_together_where_they_are_to() {
-    // About five, depending on the interleaving of threads.
+    // The number of messages in a write is about five, depending on the interleaving of threads.
     let (out, back) = messages_a_write(true, 2, 8);
     assert!(out > 1.2 && back > 1.2, "{out} {back}");
     assert_eq!(messages_a_write(false, 2, 4), (1.0, 1.0));
@@ -464,7 +465,6 @@ fn a_server_that_is_not_there_is_named_when_the_time_is_over() {
     late("storage", &behind);
     drop(memory);
     late("memory", &at);
-    // More queries than the workers begin at once.
     let name = format!("the memory server at {at}");
     until(|| {
         let pending: Vec<Pending> = (0..8).map(|_| client.submit(&row, 3, 0, 0)).collect();
@@ -547,7 +547,7 @@ fn a_memory_server_that_is_restarted_under_load_costs_no_answer() {
     println!("{answers:?}");
 }
 
-/// Ends the threads on drop.
+/// The drop ends the threads.
 pub struct Over<'a>(pub &'a AtomicBool);
 
 impl Drop for Over<'_> {

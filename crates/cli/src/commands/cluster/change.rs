@@ -87,7 +87,7 @@ fn different(ids: &[u64]) -> Result<(), Failure> {
     twice(ids).map_or(Ok(()), |id| Err(wrong(id)))
 }
 
-/// Earlier changes stay.
+/// Parts that were changed before the failure stay changed.
 fn stopped(unfinished: Unfinished) -> Failure {
     let text = unfinished.to_string();
     match unfinished.why {

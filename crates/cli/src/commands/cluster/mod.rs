@@ -28,9 +28,9 @@ pub fn run(command: &ClusterCommand, quiet: bool) -> Result<(), Failure> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
-    /// Needs all servers.
+    /// A search needs all servers.
     Search,
-    /// Needs the storage server.
+    /// A change needs the storage server.
     Change,
 }
 
@@ -51,7 +51,7 @@ fn connected(
     };
     progress::catch_interrupts();
     let interrupted = || match purpose {
-        // A search makes no changes, unlike the text of `Interrupted`.
+        // The text of `Interrupted` is about changes, and a search makes none.
         Purpose::Search => stratann::Error::Stopped,
         Purpose::Change => stratann::Error::Interrupted,
     };

@@ -16,7 +16,8 @@ use crate::commands::answers;
 
 #[derive(Serialize)]
 struct Measured {
-    /// The largest list size of a query, at least `k`. It grows if many found vectors were deleted.
+    /// The largest list size of a query, at least `k`. If many found vectors were deleted, the list
+    /// size grows.
     list: u32,
     /// `null` is the server's default.
     list_asked: Option<usize>,
@@ -37,7 +38,8 @@ struct PerQuery {
     full: f64,
     /// Rounds between compute server and memory server.
     steps: f64,
-    /// Bytes between compute server and memory server, and to the storage server.
+    /// The bytes between the compute server and the memory server, and between the compute server
+    /// and the storage server.
     wire: f64,
     storage_wire: f64,
     /// Reads of storage, and their bytes.
@@ -122,7 +124,7 @@ pub fn run(arguments: &ClusterSearchArguments) -> Result<(), Failure> {
             longer.push(format!("{} instead of {asked}", found.list));
         }
         let measured = measured((&found, list), truth.as_ref(), queries.rows(), arguments)?;
-        // `--out` allows one list size.
+        // With `--out`, there is only one list size.
         if let Some(path) = &arguments.out {
             answers::write(path, arguments.k, &found.ids, &found.distances)?;
         }

@@ -18,7 +18,7 @@ use crate::commands::servers::{
     computing, listening, not_started, refused, serve_http, until_stopped,
 };
 
-/// Dropped in this order, each before the servers that it asks.
+/// All servers of an index. Each server is dropped before the servers that it asks.
 struct Servers {
     compute: Vec<ComputeServer<Low>>,
     memory: MemoryOfIndex,
@@ -51,7 +51,7 @@ pub fn up(arguments: &UpArguments, quiet: bool) -> Result<(), Failure> {
             Http::check(http, &other).map_err(refused)?;
         }
     }
-    // Only this process uses these two servers, although they listen.
+    // Other processes cannot use these two servers, although they listen at an address.
     let own = || Options::private().map_err(refused);
     let (index, changes) = (&arguments.index, arguments.changes);
     let storage = StorageOfIndex::start(index, 1, IoMode::Auto, changes, own()?);
@@ -93,7 +93,6 @@ pub fn up(arguments: &UpArguments, quiet: bool) -> Result<(), Failure> {
     until_stopped(&lines, http.as_ref())
 }
 
-/// Consecutive ports, or any free ones if the first is 0.
 fn addresses(first: SocketAddr, servers: usize) -> Result<Vec<SocketAddr>, Failure> {
     let port = first.port();
     let last = u16::try_from(servers - 1).ok();
