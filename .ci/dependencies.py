@@ -33,7 +33,7 @@ ALLOWED = {
     "stratann-python": ENGINE | {"stratann-node"},
 }
 
-# The crates that may use a dependency outside of tests, and the reason against others.
+# Each dependency has the crates that may use it outside of tests, and the reason.
 RESERVED = {
     "io-uring": ({"stratann-tier"}, "only a tier reads and writes"),
     "memmap2": ({"stratann-tier"}, "only a tier maps memory"),

@@ -109,7 +109,7 @@ MAY = {
     "advise": {"build", "data", "error", "index", "options", "places", "progress", "spec"},
 }
 
-# Edges to a row below, which make cycles. An edge that no code needs is a fault.
+# Edges to a row below make cycles. An edge that no code needs any more is a fault.
 EXCEPTIONS = {
     ("index", "recall"),
     ("index", "update"),
@@ -205,7 +205,7 @@ def from_root(names, inside):
 
 
 def used(text, inside):
-    """As (line, names)."""
+    """The paths from the root that the code uses, as (line, names)."""
     found = [
         (use.start(1) + at, from_root(names, inside))
         for use in USE.finditer(text)

@@ -67,7 +67,7 @@ def blocks(lines):
 
 
 def sentences(lines):
-    """As (number of a line, sentence without code and targets)."""
+    """The sentences, as (number of a line, sentence without code and targets)."""
     for number, text in blocks(lines):
         plain = LINK.sub(lambda link: link.group(1) or "", CODE.sub("`", text))
         for sentence in END.split(plain):
@@ -80,7 +80,7 @@ def words(sentence):
 
 
 def judged(found):
-    """As (kind, line, text)."""
+    """The faults of sentences, as (kind, line, text)."""
     for number, sentence in found:
         count = len(words(sentence))
         if count > LONGEST:
@@ -115,7 +115,7 @@ def document(text):
 
 
 def strings(text):
-    """As (line, text)."""
+    """The strings of a Rust file outside its tests, as (line, text)."""
     tests = TESTS.search(text)
     for match in STRING.finditer(text, 0, tests.start() if tests else len(text)):
         if match.group(3):
@@ -124,7 +124,7 @@ def strings(text):
 
 
 def errors(text):
-    """As (line, text)."""
+    """The texts of raised errors, as (line, text)."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             for argument in node.exc.args[:1]:
@@ -134,7 +134,9 @@ def errors(text):
 
 
 def comments(text):
-    """As lists of (line, text): adjacent comments without code, or one comment behind code."""
+    """The comments of a Python file, as lists of (line, text). A list has adjacent comments, or one
+    behind code.
+    """
     run = []
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT and not token.string.startswith("#!"):

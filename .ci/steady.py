@@ -55,7 +55,7 @@ def commands(names):
             if chosen:
                 found.append(([program.path, "--exact", *chosen], program.cwd, f"{program.label}: {' '.join(chosen)}"))
     if len(rust) < len(names):
-        # This tree's package is tested, not an installed one.
+        # The package of this tree is tested, and no package that was installed before.
         subprocess.run(["make", "python-package"], cwd=tests.ROOT, check=True)
     for name in names:
         if ".py" in name:

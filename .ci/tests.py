@@ -30,17 +30,17 @@ import xml.etree.ElementTree as xml
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 UNSTEADY_AT_MOST = 2
-# A silent program hangs. `make test-slow` has tests of minutes.
+# A program that is silent for this many seconds hangs. `make test-slow` has tests of minutes.
 SILENT_AT_MOST = 3600 if os.environ.get("STRATANN_SLOW") else 600
-# As in `make python-package`, so that common crates are compiled once.
+# `make python-package` uses the same features, so that common crates are compiled once.
 PACKAGES = ["--workspace", "--features", "stratann/testing"]
-# In memory, tests do not wait for syncs and reads. The folder there is used only if this machine,
-# or the container, has so much free memory, and the file system half of it. Slow tests are on a
+# Most tests keep their files in memory, so that they do not wait for syncs and reads. If this
+# machine or container has less free memory, or if the tests are slow tests, all files are on a
 # disk.
 MEMORY = pathlib.Path("/dev/shm")
 MEMORY_AT_LEAST = 4 << 30
-# Tests on a disk, about direct reads in blocks, synced writes, kills, full disks, or the memory of
-# a process.
+# These tests keep their files on a disk. They test direct reads, synced writes, kills, full disks,
+# or the memory of a process.
 ON_DISK = {
     "cli command": ["direct::", "disk::", "insert::", "linked::", "memory::", "resume::", "snapshot::", "tour::", "update::"],
     "engine engine": ["index::", "submit::"],
@@ -51,11 +51,11 @@ ON_DISK = {
     "tier tier": [""],
     "tier unit stratann_tier": [""],
 }
-# Many tests wait for syncs, timers or other processes.
+# More tests than cores run at the same time, since many tests wait for syncs, timers or processes.
 AT_ONCE = [f"--test-threads={2 * (os.cpu_count() or 1)}"]
-# Programs without libtest, whose exit status is their outcome.
+# Programs without libtest. Their exit status is their outcome.
 WITHOUT_A_LIST = ["fuzz"]
-# With fewer passed tests of Rust, some were not run.
+# If fewer tests of Rust passed, some were not run.
 TESTS_AT_LEAST = 1100
 CHECKS = ["check-format", "check-rules", "check-lints", "check-docs"]
 RESULT = re.compile(r"^test (.+?)(?: - should panic)? \.\.\. (?:.* )?(ok|FAILED|ignored(?:, .*)?)$")
@@ -162,7 +162,7 @@ def run(command, cwd=ROOT, environment=None, each_line=None):
             if each_line:
                 each_line(line)
     finally:
-        # After Ctrl-C too: the program has a session of its own.
+        # After Ctrl-C too, the program would continue, since it has a session of its own.
         if said and said[-1].startswith("killed: ") or sys.exc_info()[0] is not None or program.poll() is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(program.pid, signal.SIGKILL)
@@ -217,7 +217,7 @@ def beside(*series):
 
 
 def free_memory():
-    """Of this machine, and of the container, if there is one."""
+    """The free memory of this machine, and of the container, if there is one."""
     table = dict(re.findall(r"^(\w+): +(\d+) kB$", pathlib.Path("/proc/meminfo").read_text(), re.MULTILINE))
     free = [int(table["MemAvailable"]) << 10]
     group = pathlib.Path("/sys/fs/cgroup")
@@ -252,7 +252,7 @@ def scratch():
 
 
 def outcomes(output):
-    """From libtest: the outcome of each test by name, and the outputs of tests."""
+    """The outcome of each test by name, and the output of each test, from the output of libtest."""
     found, texts, current = {}, {}, None
     for line in output.splitlines():
         match = RESULT.match(line)
@@ -336,7 +336,9 @@ class Program:
         report.unjudged.append(lambda: self.judge(report, names, environment, status, output))
 
     def judge(self, report, names, environment, status, output):
-        """Adds the outcomes of the named tests, and repeats each failed one by itself."""
+        """Adds the outcomes of the named tests to the report, and repeats each failed test by
+        itself.
+        """
         found, texts = outcomes(output)
         passed = [name for name in names if found.get(name) == "ok"]
         report.passed += len(passed)
@@ -359,8 +361,8 @@ class Program:
             else:
                 explained = explained or again not in (0, 101)
                 report.judged(f"{self.label} {name}", texts.get(name) or said[-8000:], again == 0)
-        # libtest exits with 101 if a test failed, and otherwise died. If all tests pass alone, the
-        # whole program has failed.
+        # libtest exits with 101 if a test failed. With another status, the program died. If all
+        # tests pass alone, the whole program has failed.
         if (silent or status not in (0, 101) or (status and not suspects)) and not explained:
             text = f"exit status {status}; {len(silent)} tests had not ended\n{output[-8000:]}"
             report.failed.append((f"{self.label} (the whole program)", text))
@@ -482,7 +484,7 @@ def python(report, release, memory):
     with tempfile.TemporaryDirectory() as folder:
         first, second = (pathlib.Path(folder) / name for name in ("first.xml", "second.xml"))
         pytest = [interpreter, "-m", "pytest", "crates/python/tests", "-o", f"cache_dir={folder}/cache"]
-        # The folders of passed tests are removed at once, for little memory.
+        # The folders of passed tests are removed at once, so that all tests need little memory.
         pytest += ["-o", "tmp_path_retention_policy=failed"]
         target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
         environment = {**memory, "STRATANN_COMMAND": str(target / "debug" / "stratann")}
@@ -517,8 +519,8 @@ def check(report, release, memory):
 
 
 def seeded():
-    """Seeds the property tests by the commit, so that it always fails or always passes. Slow tests
-    draw anew.
+    """Seeds the property tests by the commit, so that a commit always fails or always passes. Slow
+    tests use new seeds.
     """
     if "PROPTEST_RNG_SEED" in os.environ:
         return
@@ -588,8 +590,8 @@ def self_test():
 
         assert "sample (the whole program)" not in [name for name, _ in report.failed], report.failed
 
-        # If a program dies, other outcomes are lost. Each test passes alone, and the death is a
-        # failure.
+        # If a program dies, the outcomes of other tests are lost. Here each test passes alone, and
+        # the death is a failure.
         os.environ.pop("SAMPLE_DIES")
         os.environ["SAMPLE_DIES_OF_MANY"] = "1"
         report = Report()

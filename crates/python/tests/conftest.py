@@ -73,8 +73,8 @@ def photos_truth(base, queries):
 
 
 class CtrlC:
-    """A progress callback that sends Ctrl-C once, from another thread, when the work has come far
-    enough.
+    """A callback of progress that sends Ctrl-C once, from another thread, when the work has come
+    far enough.
     """
 
     def __init__(self, due):
@@ -113,8 +113,8 @@ def index(photos):
 
 @pytest.fixture
 def another_process():
-    """Runs statements in another process, with an open `index` and the rows `small`; returns the
-    output.
+    """Runs statements in another process, which has the open `index` and the rows `small`. Returns
+    the output.
     """
 
     def run(path, statements):

@@ -463,7 +463,7 @@ def test_a_plan_counts_attributes_and_payloads(small, tmp_path):
 
 def test_a_warning_is_of_the_line_of_its_caller(tmp_path):
     index = stratann.build(numpy.eye(8, dtype=numpy.float32), tmp_path / "a.idx")
-    # A later program's file of inserts, of which `verify` warns.
+    # A later program wrote this file of inserts. `verify` warns of it.
     (tmp_path / "a.idx" / "INSERTS").write_bytes(b"STRATANN INSERTS 4 94472cb5\n")
     with warnings.catch_warnings(record=True) as caught:
         # Each text once for each line.

@@ -19,7 +19,7 @@ DAY = datetime.datetime(2024, 2, 29, 12, tzinfo=UTC)
 
 
 def attributes(ids):
-    """They follow from the id; one vector in seven has none."""
+    """The attributes of a vector follow from its id. One vector in seven has none."""
     return [
         None
         if id % 7 == 0
@@ -53,7 +53,7 @@ def index(request, tmp_path, small):
 
 
 def recall(found, base, queries, ids):
-    """Of the nearest 10 of `ids`, to which all results must belong."""
+    """The recall of the nearest 10 of `ids`. All results must be in `ids`."""
     base = base.astype(numpy.int64)
     share = 0
     for row, query in zip(found, queries.astype(numpy.int64)):
@@ -206,7 +206,7 @@ def test_whole_floats_of_arrays_go_where_integers_are():
     assert made(numpy.float32([nan]), {"a": "integer"}) == ("none", [None])
     for given, types in ((whole, {"a": "float"}), (whole, None), (half, {"a": "integer"}), (whole.tolist(), {"a": "integer"})):
         assert made(given, types)[0] == "float"
-    # Beyond these, a float stands for several integers.
+    # Beyond this number, a float stands for several integers.
     assert made(numpy.array([2.0**53 - 1]), {"a": "integer"}) == ("integer", [2**53 - 1])
     for far in (numpy.array([2.0**53]), numpy.array([numpy.inf]), numpy.float32([2.0**24])):
         assert made(far, {"a": "integer"})[0] == "float"
@@ -436,7 +436,7 @@ def test_what_is_within_a_distance_comes_page_by_page(index, small, queries):
     assert len(found) >= 0.95 * len(wanted) and pages >= 2
     assert sorted(found, key=lambda id: (distances[id], id)) == found
 
-    # All matches are found, which is certain.
+    # All matches are met, so the result is certainly complete.
     page = index.search_range(query, 1e30, filter=FILTER)
     assert sorted(page.ids.tolist()) == [id for id in range(BUILT) if matches(id)]
     assert page.complete and page.next is None

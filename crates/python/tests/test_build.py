@@ -81,7 +81,7 @@ def test_every_layout_finds_the_same(layout, compression, small, queries, tmp_pa
     assert stats["layout"] == layout
     assert (stats["vector_ratio"] == 1.0) == (compression == "raw")
     assert index.verify()["problems"] == []
-    # In one batch, since the first batch without a change would end the ranking.
+    # With several batches, the first batch without a change would end the ranking.
     found = index.search(queries[:50], 10, list_size=2000, benefit=0.0, rerank_batch=2000)
     exact = stratann.truth(small, queries[:50], 10)
     numpy.testing.assert_array_equal(found[1], exact[1])
@@ -120,7 +120,7 @@ def test_embeddings_find_under_every_metric(metric, fixtures, tmp_path):
     index = stratann.build(base, tmp_path / "a.idx", metric=metric, **QUICK)
     assert index.metric == metric
     ids, distances = index.search(queries, 10, list_size=100)
-    if metric == "ip":  # Unit vectors, so cosine's truth holds at another scale.
+    if metric == "ip":  # With unit vectors, the truth of cosine holds at another scale.
         distances = distances + 1
         truth = (truth[0], truth[1] + 1e-6)
     assert stratann.recall((ids, distances), truth) >= 0.95
@@ -229,7 +229,7 @@ def test_low_codes_find(low_codes, small, queries, tmp_path):
     asked = queries[:50]
     truth = stratann.truth(small, asked, 10)
     assert stratann.recall(index.search(asked, 10, list_size=60), truth) >= 0.95
-    # By high codes alone, from seeds and from the entry node.
+    # The search uses high codes alone, from seeds and from the entry node.
     for seeds in (0, 64):
         found = index.search(asked, 10, list_size=60, strategy="best-first", seeds=seeds)
         assert stratann.recall(found, truth) >= 0.95

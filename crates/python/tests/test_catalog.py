@@ -78,7 +78,7 @@ def test_a_name_that_is_not_there_is_a_key_error(catalog):
 
 def test_several_indexes_are_searched_as_one(catalog, small, queries):
     exact = stratann.truth(small, queries, 10)
-    # The list has all vectors of an index.
+    # The list has all vectors of an index, so the search finds everything.
     found = catalog.search(queries, 10, list_size=700)
     numpy.testing.assert_array_equal(found[0], exact[0])
     numpy.testing.assert_array_equal(found[1], exact[1])
@@ -97,7 +97,7 @@ def test_several_indexes_are_searched_as_one(catalog, small, queries):
 
 
 def test_a_budget_is_kept_and_indexes_are_closed(shelf):
-    # For the program and some indexes of a fixed size.
+    # The budget has room for the program and some indexes.
     with pytest.raises(ValueError, match="memory budget"):
         stratann.Catalog(shelf, memory=1_000_000)
     catalog = stratann.Catalog(shelf, memory="32MiB")
@@ -338,8 +338,8 @@ def test_a_change_for_which_there_is_no_room_is_refused(own, small):
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory, small):
-    """The rows of `small` in three indexes: "autumn" has no attributes, and only "summer" has
-    colours.
+    """Three indexes have the rows of `small` in turn. "autumn" has no attributes, and only "summer"
+    has colours.
     """
     folder = tmp_path_factory.mktemp("parts")
     for n, name in enumerate(NAMES):
@@ -403,7 +403,7 @@ def test_filters_that_do_not_fit_the_indexes_are_told(parts, queries):
 def test_ctrl_c_ends_a_wait_for_memory(own, small):
     with pytest.raises(ValueError) as refused:
         stratann.Catalog(own, memory=9 << 20)["spring"].insert(small[:1], ids=[9000])
-    # For one change, and two indexes that are open for searches.
+    # The budget suffices for one change, and for two indexes that are open for searches.
     memory = int(re.search(r"(\d+) bytes are needed", str(refused.value))[1]) + (1 << 20)
     catalog = stratann.Catalog(own, memory=memory)
     index, other = catalog["spring"], catalog["summer"]

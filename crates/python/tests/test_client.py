@@ -25,7 +25,7 @@ def connect(servers, **options):
 
 
 def command():
-    """STRATANN_COMMAND names it, as in `make test-python`, or else the PATH."""
+    """The `stratann` command that STRATANN_COMMAND names, or else the one in the PATH."""
     found = os.environ.get("STRATANN_COMMAND") or shutil.which("stratann")
     if not found:
         pytest.fail("no `stratann` command: run `make test-python`, or set STRATANN_COMMAND to one that is built")
@@ -101,7 +101,8 @@ def test_changes_are_seen_by_whoever_searches_then(folder, queries, small, tmp_p
             one.upsert(many, numpy.arange(100_000, 120_000))
             assert one.delete(numpy.arange(100_000, 120_001)) == 20_000
             assert other.delete(ids[:10]) == 10 and one.delete(ids[:10]) == 0
-            # Storage may have merged: the graph has twenty equal rows each, which need a long list.
+            # If storage has merged, the graph has twenty copies of each row, which need a long
+            # list.
             found, distances = one.search(queries[1:], k=1, list_size=400)
             assert numpy.array_equal(found[9:, 0], ids[10:]) and distances[:9].all()
             with pytest.raises(ValueError, match="ids has 7 twice"):
@@ -241,7 +242,7 @@ def test_a_server_that_goes_costs_its_time_and_another_one_goes_on(folder, queri
         stays.stop()
 
 
-# Ctrl-C meets a silent server.
+# Ctrl-C comes while the client waits for a silent server.
 WAITING = """
 import signal, sys, stratann
 # Who starts the tests may ignore it, and so would this process.

@@ -29,7 +29,7 @@ def changing(small, tmp_path):
 
 
 def objects(array):
-    """As `numpy.asarray` makes it of a pandas column."""
+    """An array of arrays, as `numpy.asarray` makes it of a pandas column."""
     out = numpy.empty(len(array), object)
     out[:] = list(array)
     return out

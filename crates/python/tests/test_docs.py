@@ -24,7 +24,7 @@ def blocks_run(path):
             left.append(block["needs"])
             continue
         line = page.count("\n", 0, block.start("code"))
-        # With the empty lines, an error names the line of the page.
+        # The empty lines make an error name the line of the page.
         exec(compile("\n" * line + block["code"], str(path), "exec"), names)
         ran += 1
     assert ran + len(left) == page.count("```python")
@@ -57,11 +57,11 @@ def test_the_backup_counts_and_removes_its_copies_alone(tmp_path, monkeypatch, s
     names = {"stratann": stratann, "index": index}
     exec(recipe("def back_up("), names)
     back_up, folder = names["back_up"], pathlib.Path("backups")
-    # Earlier copies, of which two have the same day.
+    # Two of these earlier copies have the same day.
     first = names["copy"].rename(folder / "2020-01-01T03-00-00Z")
     for old in ("2020-01-02T03-00-00Z", "2020-01-02T20-00-00Z"):
         shutil.copytree(first, folder / old)
-    # Foreign files, and the rest of a killed process.
+    # These are foreign files, and the files of a killed process.
     others = {".DS_Store", "2020-01-01", "photos", "notes.idx", "2020-01-03T03-00-00Z", "2020-01-04T03-00-00Z.new", "zebra"}
     (folder / ".DS_Store").write_text("")
     for other in others - {".DS_Store", "notes.idx", "2020-01-01"}:

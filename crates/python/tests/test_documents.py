@@ -417,7 +417,7 @@ def test_a_key_that_is_nearly_another_is_warned_of(documents):
     with pytest.warns(RuntimeWarning, match='column "color" is new; did you mean "colour"') as caught:
         documents.put([document(2, color="red"), document(3, color="blue")])
     assert len(caught) == 1 and caught[0].filename == __file__
-    # Enough documents for another build.
+    # So many documents cause another build.
     with pytest.warns(RuntimeWarning, match='column "colours" is new; did you mean "colour"') as caught:
         documents.put([document(n, colours="red") for n in range(4, 20)])
     assert len(caught) == 1 and caught[0].filename == __file__
@@ -531,7 +531,7 @@ def test_keys_beyond_the_columns_of_an_index_are_told(tmp_path):
             documents.put([many(1, 0, 600), many(2, 600, 1100)])
         assert len(documents) == 0 and not (tmp_path / "a.idx").exists()
         documents.put([many(n, 0, 1000) for n in range(3)])
-        # In a put, a build and a change.
+        # The documents come in a put, in a build and in a change.
         for refused in (
             lambda: documents.put([many(3, 1000, 1030)]),
             lambda: documents.put([many(n, 1000, 1030) for n in range(3, 30)]),
@@ -560,7 +560,7 @@ def test_keys_that_filters_cannot_ask_are_told_from_those_that_nothing_has(tmp_p
             with pytest.raises(ValueError, match="'note'.*filterable=.*'year'"):
                 ask(documents.columns())
         assert found(documents, documents.columns(deleting=True).negated(lambda: documents.columns().equal("year", 1))) == ["id 0", "id 2"]
-    # A store without `filterable` finds it in the files.
+    # A store that was opened without `filterable` finds the keys in the files.
     with Documents(tmp_path / "a.idx") as documents:
         with pytest.raises(ValueError, match="'note'.*filterable="):
             documents.columns().equal("note", "1")
@@ -765,7 +765,7 @@ def test_a_folder_that_is_removed_is_an_empty_store(tmp_path, closed):
     assert len(new) == len(old) == 0 and new.get(["id 1"]) == [None] and new.search(vector(1)) == []
     new.put([document(2)])
     assert [one.id for one in old.scan()] == ["id 2"]
-    # Another index takes its place, which this process has not built.
+    # Another index, which this process has not built, takes its place.
     new.close()
     shutil.rmtree(folder)
     with child(tmp_path, "documents.put([document(3)]); documents.close()") as other:
@@ -974,7 +974,6 @@ for at in range(0, 100_000, 7):
         assert other.stdout.readline() == "go\n"
         for _ in range(calls):
             assert other.stdout.readline() == "put\n"
-        # During the next call, or a later one.
         other.send_signal(signal.SIGKILL)
     with Documents(tmp_path / "a.idx") as documents:
         there = list(documents.scan(vectors=True))

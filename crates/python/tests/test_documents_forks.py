@@ -1,6 +1,4 @@
-"""Stores of documents in forked processes, as in web servers and multiprocessing, and the rest of
-killed ones.
-"""
+"""Stores of documents in forked processes, and after the end of killed processes."""
 
 import errno
 import fcntl
@@ -110,7 +108,6 @@ def test_a_process_that_was_forked_from_a_forked_one(tmp_path):
             with Forked(**calls(documents, 3)) as worker:
                 said.extend([worker("len"), worker("put")])
 
-        # By another thread than the first of this process.
         thread = threading.Thread(target=fork)
         thread.start()
         thread.join()
@@ -190,7 +187,7 @@ def test_a_change_that_was_begun_before_the_fork_is_not_made_by_the_forked_proce
     documents = Documents(tmp_path / "a.idx")
 
     class Metadata(dict):
-        """Its read forks during a call, with the lock taken."""
+        """Forks when it is read, in the middle of a call that holds the lock."""
 
         def items(self):
             self.process = os.fork()
@@ -237,7 +234,7 @@ def test_an_empty_folder_is_an_empty_store(tmp_path):
 
 @pytest.fixture
 def unfinished(tmp_path):
-    """The folder of a first build without its manifest, as just before the commit, or after a kill."""
+    """The folder of a first build without its manifest, as it is just before the commit."""
     path = tmp_path / "a.idx"
     stratann.build(numpy.stack([vector(n) for n in range(300)]), path, metric="cosine", attributes={"_stratann_id": [f"id {n}" for n in range(300)]})
     (path / "MANIFEST").rename(path / "MANIFEST.new")
@@ -268,7 +265,6 @@ def test_a_first_index_that_comes_while_it_is_opened_is_opened(unfinished, monke
         monkeypatch.undo()
         return look(path)
 
-    # Between the attempt to open the index and the look at the folder.
     monkeypatch.setattr(stratann._stratann, "is_vacant", come)
     assert len(Documents(unfinished)) == 300
 
@@ -305,7 +301,7 @@ def test_a_first_put_that_fails_leaves_nothing_that_is_said_of_what_comes_later(
     copied.close()
     del copied
     assert (tmp_path / "b.idx.lock").read_bytes() == b"" and not (tmp_path / "b.idx").exists()
-    # A copy by another program, with its MANIFEST last.
+    # Another program copies an index, and its MANIFEST comes last.
     shutil.copytree(tmp_path / "a.idx", tmp_path / "b.idx", ignore=shutil.ignore_patterns("MANIFEST"))
     with pytest.raises(stratann.StratannError, match="wait for it.*put its MANIFEST back"):
         Documents(tmp_path / "b.idx")
@@ -359,7 +355,6 @@ def test_an_index_whose_manifest_is_away_is_not_an_empty_store(tmp_path):
         (path / "MANIFEST").unlink(missing_ok=True)
         with pytest.raises(stratann.StratannError, match="no MANIFEST"):
             Documents(path)
-    # A foreign folder.
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "notes.txt").write_text("of somebody")
     with pytest.raises(stratann.StratannError, match="no MANIFEST"):

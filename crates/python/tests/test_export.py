@@ -35,7 +35,7 @@ def test_an_export_has_all_that_lives(index, small, tmp_path, name):
     attributes = {"row": [line.get("row") for line in beside]}
     again = stratann.build(tmp_path / name, tmp_path / "b.idx", ids=ids, degree=16, build_list=40, attributes=attributes)
     queries = small[:40]
-    # The list has all vectors.
+    # The list has all vectors, so the results are exact.
     for found, expected in zip(again.search(queries, 5, list_size=600), index.search(queries, 5, list_size=600)):
         assert (found == expected).all()
     # An index that is open only for searches is exported as well.

@@ -102,8 +102,8 @@ def test_logging_says_what_the_engine_does(path, caplog):
 
 
 def test_a_program_that_ends_while_a_line_is_handed_over_ends_well(path):
-    """A thread that passes log lines on must not have the interpreter at its end, and no line is
-    lost.
+    """The thread that passes log lines on must not have the interpreter's lock at its end. No line
+    is lost.
     """
     program = (
         "import logging, sys, time, stratann\n"

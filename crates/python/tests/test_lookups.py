@@ -118,8 +118,8 @@ def test_look_ups_beside_upserts_miss_nothing(path, small):
 
 
 def searched(index, queries, k):
-    """The work of a process with a pickled handle. Best-first results do not depend on the order of
-    reads.
+    """Searches in a worker process with a pickled handle. Best-first results do not depend on the
+    order of reads.
     """
     strategy = None if index.preset == "spann" else "best-first"
     return index.search(queries, k, strategy=strategy)

@@ -38,7 +38,7 @@ def test_where_there_are_fewer_than_k_the_rest_is_nothing():
     b = found([(3, 0.5)])
     assert merged([a, b], 2) == [[(3, 0.5), (7, 1.0)]]
     assert merged([a, b], 4) == [[(3, 0.5), (7, 1.0), nothing, nothing]]
-    # Two missing results are no repeated one, and a repeated one leaves a place empty.
+    # Two missing results do not count as a repeated one. A repeated result leaves a place empty.
     assert merged([a, a], 3) == [[(7, 1.0), nothing, nothing]]
     empty = (numpy.empty((1, 0), numpy.uint64), numpy.empty((1, 0), numpy.float32))
     assert merged([empty, b], 2) == [[(3, 0.5), nothing]]

@@ -38,7 +38,7 @@ def test_a_whole_index_is_left_alone(path):
     assert not report["repaired"]
     assert report["lost"] == []
     assert report["vectors"] == BUILT
-    # The cap includes memory of earlier tests in this process.
+    # The cap includes the memory that earlier tests left in this process.
     forced = stratann.repair(path, threads=1, memory="4GiB", force=True)
     assert forced["repaired"] and forced["vectors"] == BUILT and forced["vectors_lost"] == 0
 

@@ -110,7 +110,7 @@ def test_exact_distances_are_those_of_whole_vectors(tmp_path, small, queries):
     wide = small.astype(numpy.float64)
     right = ((wide[exact_ids.astype(int)] - queries[:, None].astype(numpy.float64)) ** 2).sum(axis=2)
     numpy.testing.assert_array_equal(exact_distances, right.astype(numpy.float32))
-    # By ids: inexact distances do not show whether another vector is as near.
+    # An inexact distance does not show whether another vector is as near, so only ids are compared.
     assert stratann.recall((ids, distances), (exact_ids, None)) >= 0.97
     off = numpy.abs(numpy.sort(distances) / exact_distances - 1)
     assert 0 < off.mean() < 0.1
@@ -412,9 +412,9 @@ def test_a_cut_file_is_refused(photos, queries, tmp_path):
         copy = tmp_path / f"{name}.idx"
         cut_in_half(photos, copy, name)
         with pytest.raises((stratann.StratannError, ValueError), match=name):
-            # Opening loads data of every search, and under a budget the most read data; the first
-            # search loads the rest. An index with a cache is not unpacked, so it needs the counts
-            # of reads.
+            # Opening loads the data that every search needs, and under a budget the data that is
+            # read most. The first search loads the rest. An index with a cache is not unpacked, so
+            # it needs the counts of reads.
             stratann.open(copy, memory="64MiB", cache="64KiB").search(queries[:1], recall=0.9)
 
 

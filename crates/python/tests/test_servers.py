@@ -40,7 +40,7 @@ def threads():
 
 
 def until(happens):
-    """Waits for a true result of a function."""
+    """Waits until a function returns a true value, and returns this value."""
     end = time.monotonic() + SOON
     while time.monotonic() < end:
         found = happens()
@@ -146,8 +146,7 @@ def test_a_change_that_is_interrupted_does_not_say_that_it_was_made(what, folder
                     process.stdin.write("\n")
                     process.stdin.flush()
                     assert process.stdout.readline() == "asks\n"
-                    # The first part has arrived: ids, and for upserts at least as many bytes of
-                    # rows.
+                    # The first part has arrived: the ids, and for upserts also the rows.
                     until(lambda: asked() > before + 100_000)
                     process.send_signal(signal.SIGINT)
                     said = process.stdout.readline()
@@ -301,7 +300,8 @@ def test_wrong_calls_say_what_would_be_right(folder, tmp_path):
         stratann.ComputeServer(place, place, threads="many")
 
 
-# Unclosed servers, one of which accepts changes, and a forked process without their threads.
+# Servers that are never closed, one of which accepts changes, and a forked process without their
+# threads.
 LEFT = """
 import os, sys, warnings
 import numpy, stratann

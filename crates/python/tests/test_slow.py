@@ -24,7 +24,8 @@ print(json.dumps({"grown": (after - before) * 1024, "parts": index.build_report[
 
 
 def test_a_build_stays_under_its_memory_and_finds(base, queries, tmp_path):
-    # Ten slightly different views of the descriptors: 200,000 rows, and a graph of at least 51 MB.
+    # The rows are ten slightly different views of the descriptors: 200,000 rows, and a graph of at
+    # least 51 MB.
     generator = numpy.random.default_rng(1)
     views = [
         numpy.clip(base.astype(numpy.int16) + generator.integers(-12, 13, base.shape), 0, 255).astype(numpy.uint8)

@@ -132,7 +132,7 @@ def test_the_last_object_gives_the_lock_back(path, small, elsewhere):
     one.close()
     reader.close()
     assert elsewhere(path, 7000) == "InUseError"
-    # The object uses the other's index now.
+    # The object uses the index of the other object now.
     assert {1000, 1001} <= set(one.ids().tolist()) == set(reader.ids().tolist())
     two.delete([1000])
     assert 1000 not in one and 1000 not in reader
@@ -336,7 +336,7 @@ def test_a_forked_process_waits_for_no_lock_of_its_parent(changed, path, small):
     assert found.pop("own") == str(BUILT + changed)
     assert found.pop("close") == "OutdatedError"
     assert set(found.values()) == {"StratannError"}
-    # Without locks, facts are known if nothing is open for changes.
+    # Without locks, the child knows these facts if nothing is open for changes.
     free = in_child()
     assert free["len"] == free["dim"] == free["repr"] == ("StratannError" if changed else "done")
     assert free["search"] == free["insert"] == free["flush"] == free["stats"] == "StratannError"
@@ -364,7 +364,8 @@ def test_a_callback_leaves_an_index_that_another_thread_closes(path, small, else
         said.append("called")
         closer.start()
         begun.wait()
-        # Each order is right. Now the other thread mostly waits, the order that once hung.
+        # Each order is right. After this sleep the other thread mostly waits, which is the order
+        # that once hung.
         time.sleep(0.3)
         with stratann.open(path) as two:
             said.append(1000 in two or len(two) >= BUILT)

@@ -261,7 +261,7 @@ def test_a_callback_cannot_close_what_it_is_called_from(path, small):
 
     index.insert(small[1000:1100], progress=close_and_change)
     assert said and "is being changed" in said[0] and 5 not in index
-    # During another thread's close, a call from within a change may change too.
+    # While another thread closes the index, a call from within a change may still change it.
     began, closer = threading.Event(), threading.Thread(target=index.close)
 
     def change(*_):
@@ -324,7 +324,7 @@ def test_refresh_shows_what_another_one_changed(path, small, another_process):
     another_process(path, "index.delete([9]); index.compact(); index.close()")
     assert not reader.is_current() and reader.refresh() is True
     assert 1042 in nearest(reader, small[1042]) and len(reader) == BUILT + 98
-    # All objects of this process have its changes.
+    # All objects of this process see the changes of each other.
     writer = stratann.open(path)
     writer.delete([8])
     assert writer.is_current() and writer.refresh() is False
@@ -383,7 +383,7 @@ def test_ctrl_c_says_how_many_rows_are_in(upserted, path, base, ctrl_c):
     first = 2000 if upserted else BUILT
     assert first in nearest(index, rows[0])
     if not upserted:
-        # The ids of the call in the error continue after the first rows.
+        # The ids of the call that the error names continue after the first rows.
         first_missing, behind = BUILT + done, BUILT + len(rows)
         assert f"Insert the others, vectors[{done}:], with ids=range({first_missing}, {behind}), and with the attributes" in str(interrupted)
         with pytest.raises(ValueError, match="all missing rows"):
@@ -430,7 +430,7 @@ def test_compact_merges(path, small):
         "bytes_after",
         "seconds",
     }
-    # None waited for the merge.
+    # No vector waited for the merge.
     counts = ("vectors", "merged", "direct", "removed")
     assert tuple(report[name] for name in counts) == (1090, 0, 100, 10)
     assert report["seconds"] > 0 and report["bytes_after"] > 0
@@ -546,7 +546,7 @@ def test_searches_go_on_while_another_thread_changes(path, small):
     try:
         while not stop.is_set():
             there = acknowledged[0]
-            # The last row whose insert had returned, and an old one.
+            # The last row whose insert had returned is there, and so is an old row.
             assert there - 1 in nearest(index, small[there - 1])
             assert 17 in nearest(index, small[17])
             searches += 1
@@ -785,7 +785,7 @@ def test_what_is_known_again_is_an_insert_of_many_rows(index, small):
     with pytest.raises(ValueError, match="not known to this index"):
         index.insert(small[1000:1010], resume=True)
     assert len(index) == BUILT + 10
-    # Ids identify the insert from the beginning.
+    # The ids identify the insert from the beginning.
     ids = [7_000, 8_000, 9_000]
     for _ in range(2):
         index.insert(small[1010:1013], ids, resume=True)

@@ -88,7 +88,7 @@ def test_objects_of_one_folder_have_samples_of_their_own(two_thousand, base, que
     second = stratann.open(two_thousand, watch_recall=20)
     with first:
         first.insert(base[2000:2010], numpy.arange(5000, 5010))
-    # The sample of the first object is its own.
+    # The sample of the first object contains only its own searches.
     second.search(queries[:7])
     assert first.stats()["live_recall"]["waiting"] == 0
     assert second.stats()["live_recall"]["waiting"] == 7

@@ -26,16 +26,15 @@ import stratann
 DIM = 24
 DAYS = 365 if "STRATANN_SLOW" in os.environ else 31
 COME = 40
-# The bounds for the difference to a fresh build: bytes and reads a query as a multiple, and
-# recall@10.
+# A collection may differ from a fresh build by these bounds: bytes and reads a query as a multiple,
+# and recall@10.
 BYTES, READS, RECALL = 2.5, 1.3, 0.01
 PRESETS = ("stratann", "decouplevs", "odinann", "aisaq", "spann", "tiered-cluster")
 # The list is long enough for graphs of several threads to find alike. In decouplevs, with an early
 # end of re-ranking, recall varies from .96 to .99 by day.
 GRAPH = {"list_size": 200}
 SEARCHES = {"stratann": GRAPH, "decouplevs": {**GRAPH, "benefit": 0.0}, "odinann": GRAPH, "aisaq": GRAPH}
-# The budget of searches on some evenings, and its parts. Without a budget, the peak of a process
-# grows by more.
+# Searches on some evenings have this budget. Without a budget, the peak of a process grows by more.
 CAP = {"tiered-cluster": 14_000_000}
 PARTS = "program queries codes codebook tables cache places inserting navigation graph_pages vector_pages changes".split()
 
@@ -99,7 +98,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def killed(path, changes):
-    """The process is killed after the last change was acknowledged."""
+    """Makes changes in a process that is killed after the last change was acknowledged."""
     (ids, come), (replaced, replacing), delete = changes
     file = path.with_name("changes.npz")
     numpy.savez(file, ids=ids, come=come, replaced=replaced, replacing=replacing, delete=delete)
@@ -108,7 +107,7 @@ def killed(path, changes):
 
 
 def by_threads(path, changes):
-    """In two threads of one object."""
+    """Makes changes in two threads of one object."""
     insert, upsert, delete = changes
     failed = []
 
@@ -135,8 +134,8 @@ def through_a_catalog(path, changes):
 
 
 def with_a_snapshot(path, changes):
-    """A snapshot during changes has the earlier state, and the first rows of each call, as of one
-    moment.
+    """Takes a snapshot during changes. The copy has the state before, and the first rows of each
+    call, as of one moment.
     """
     (ids, come), upsert, delete = changes
     half = len(ids) // 2
@@ -182,7 +181,9 @@ WAYS = (in_a_block, killed, with_a_snapshot, by_threads, in_a_block, through_a_c
 
 
 def is_looked_at(day):
-    """Each tenth day, the last one, and each fifth day that ends with a kill."""
+    """Whether the index is compared with a fresh build: each tenth day, the last day, and each
+    fifth day that ends with a kill.
+    """
     return day % 10 == 9 or day == DAYS - 1 or day % (5 * len(WAYS)) == 15
 
 
