@@ -34,9 +34,7 @@ pub struct Files<'a> {
 }
 
 impl Files<'_> {
-    /// Opens the files, and reads a Parquet file of vectors and attributes once. Before the first
-    /// long copy, `check` may refuse the dimension and the element type.
-    /// A file cannot be read, the files do not fit together, or `check` refuses the vectors.
+    /// Opens the files. Before a long copy, `check` may refuse the dimension and the element type.
     pub fn open(
         &self,
         progress: &dyn Progress,

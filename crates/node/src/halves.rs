@@ -52,8 +52,7 @@ impl From<&press::Collection> for Collection {
 impl TryFrom<Collection> for press::Collection {
     type Error = HalfError;
 
-    /// Fails if this version does not know the element type or metric, or the row length does not
-    /// fit.
+    /// Fails if the element type, metric or row length is unknown or does not fit.
     fn try_from(of: Collection) -> Result<press::Collection, HalfError> {
         let unknown = |what, code| {
             HalfError(format!(

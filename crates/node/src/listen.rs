@@ -69,8 +69,7 @@ struct Shared {
     service: Arc<dyn Service>,
     options: Options,
     streams: Option<Streams>,
-    /// Whether the last client that requested UCX was not reached; only the first such failure is
-    /// logged.
+    /// Whether the last UCX client was not reached: only the first such failure is logged.
     no_way: AtomicBool,
     stop: AtomicBool,
     callers: Mutex<Callers>,
@@ -88,8 +87,7 @@ impl Shared {
         self.callers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until one more greeting may begin. If too many are in progress, closes the oldest
-    /// after its minimum time.
+    /// Waits until a greeting may begin; if too many are in progress, closes the oldest.
     fn let_in(&self, number: u64, caller: Caller) {
         while !self.stop.load(Ordering::SeqCst) {
             let mut callers = self.callers();
@@ -271,8 +269,7 @@ impl Door {
         let (ours, theirs) = pipe::pair();
         let shared = &self.shared;
         let number = shared.next.fetch_add(1, Ordering::Relaxed);
-        // The lock is kept until the thread is registered, so that a server that stops knows both
-        // the connection and its thread, or neither.
+        // The lock is kept, so that a stop knows both the connection and its thread, or neither.
         let mut callers = shared.callers();
         if shared.stop.load(Ordering::SeqCst) {
             return Err(ErrorKind::ConnectionRefused.into());
@@ -430,8 +427,7 @@ fn serve(caller: Caller, number: u64, shared: &Shared) -> io::Result<()> {
             let failed = stream.is_err();
             let known = shared.no_way.swap(failed, Ordering::Relaxed);
             Stream::Ucx(Box::new(stream.inspect_err(|error| {
-                // A client that cannot be reached connects again every second, so the failure is
-                // logged once.
+                // Such a client connects again every second, so the failure is logged once.
                 if !known {
                     tracing::warn!("client {number} cannot be reached through UCX: {error}");
                 }

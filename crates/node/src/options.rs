@@ -163,7 +163,7 @@ pub struct Options {
     pub listen: String,
     /// The path of a socket for processes of this user that read through rings in shared memory.
     pub ring: Option<PathBuf>,
-    /// Whether clients may use UCX after the greeting over TCP. UCX needs a secret and excludes a
+    /// Whether clients may use UCX after the greeting. UCX needs a secret, and excludes a
     /// certificate.
     pub ucx: bool,
     /// The secret that clients have to know.
@@ -174,8 +174,7 @@ pub struct Options {
     pub most_clients: usize,
     /// The time for a whole greeting, TLS included.
     pub greeting: Duration,
-    /// The time to complete a request, and to receive the replies. The time starts again after each
-    /// 64 KiB.
+    /// The time for each 64 KiB of a request or of its replies.
     pub patience: Duration,
 }
 
@@ -195,8 +194,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Options of a server for this process only ([`Door`](crate::Door)), with a random secret
-    /// against other programs.
+    /// Options of a server for this process only ([`Door`](crate::Door)), with a random secret.
     ///
     /// # Errors
     /// The operating system has no random numbers.
@@ -208,8 +206,7 @@ impl Options {
         })
     }
 
-    /// Checks that a server can listen with these options, before an index is read. The address is
-    /// free again when the call returns.
+    /// Checks, before an index is read, that a server can listen with these options.
     ///
     /// # Errors
     /// The server cannot listen.
@@ -246,8 +243,7 @@ impl Options {
     }
 }
 
-/// The addresses of a host name, and whether all are on this machine. Fails for an address of
-/// another machine if there is no secret.
+/// The addresses of a host name, and whether all are local. Remote ones need a secret.
 pub(crate) fn resolve(options: &Options) -> Result<(Vec<SocketAddr>, bool), NodeError> {
     let address = options.listen.clone();
     let found = address

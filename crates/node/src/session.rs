@@ -225,8 +225,7 @@ impl<'a> Session<'a> {
                 let reach = self.store.reach(&file)?;
                 self.keep(&file)?;
                 (answer.file, answer.offset) = (file.id(), file.len());
-                // The client may have written the file again at another address, and may still read
-                // the old one.
+                // The client may have rewritten the file elsewhere, and still read the old one.
                 let before = self.reached.insert(file.id(), file);
                 self.store.retire(before.into_iter());
                 answer.append(&reach, out);

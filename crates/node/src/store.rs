@@ -219,8 +219,7 @@ impl Begun {
 
 /// All files of a server.
 pub struct Store {
-    /// The regions that clients read through UCX. This is the first field, so that reads end before
-    /// the files are dropped.
+    /// The regions for UCX, dropped before the files.
     ucx: Option<ucx::Target>,
     room: Arc<Room>,
     files: Mutex<Files>,
@@ -274,8 +273,7 @@ impl Store {
         }
     }
 
-    /// A store of at most `limit` bytes in a folder, which is created for this user only. The store
-    /// reads each file once.
+    /// A store of at most `limit` bytes in a folder, which is created for this user only.
     ///
     /// # Errors
     /// Other users can access the folder, another server has locked it, or its files are unreadable
@@ -334,8 +332,7 @@ impl Store {
         })
     }
 
-    /// Lets clients read files written from now on through UCX; with `loopback`, only from this
-    /// machine.
+    /// Lets clients read later files through UCX; with `loopback`, only from this machine.
     ///
     /// # Errors
     /// The store is in a folder, or UCX is not available.
@@ -448,8 +445,7 @@ impl Store {
         })
     }
 
-    /// Checks the hash of a complete file, and gives the file its name. Another file with this name
-    /// loses it.
+    /// Checks the hash of a complete file, and names it. Another file loses the name.
     ///
     /// # Errors
     /// The file is incomplete, or has another hash.
@@ -474,8 +470,7 @@ impl Store {
         if let Target::File { file, .. } = &mut target {
             file.sync()?;
         }
-        // One lock for the rename and the table, so that they agree if another client uses the same
-        // name.
+        // One lock for the rename and the table keeps them equal.
         let mut files = self.files();
         // Of two transfers of the same file, the first stays.
         if let Some(there) = files.names.get(&name)

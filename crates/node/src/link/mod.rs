@@ -365,8 +365,7 @@ pub(crate) struct Turn<'a> {
 impl Turn<'_> {
     pub(crate) fn end(self, frames: &[u8]) {
         let outbox = self.outbox;
-        // The frames are appended before the turn ends, so that one write sends them with the
-        // waiting messages.
+        // One write sends these frames with the waiting messages, since the turn has not ended.
         drop(outbox.add(frames));
         drop(self);
     }

@@ -47,8 +47,7 @@ use crate::wire::{Changed, Reason, Token, Wanted};
 
 /// The largest number of known clients, far more than connect while a change is requested.
 const MOST: usize = 1 << 16;
-/// The largest number of changes that all clients wait for: about 15 MB, or four times as much with
-/// long error texts.
+/// The most changes that clients wait for: about 15 MB, or 60 MB with long error texts.
 const MOST_OPEN: usize = 1 << 18;
 /// The bytes of an error text that are kept for repeated answers.
 const MOST_KEPT: usize = 256;
@@ -189,8 +188,7 @@ impl Changes {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// If the change is new, the caller calls [`starts`](Self::starts) to make it, or
-    /// [`back`](Self::back) if there is no space.
+    /// If new, the caller calls [`starts`](Self::starts), or [`back`](Self::back) if it is full.
     pub(super) fn begin(&self, token: Token, wanted: &Wanted<'_>) -> Known {
         let mut kept = self.kept();
         if let Some(run) = kept.hear(token, wanted) {
@@ -278,9 +276,7 @@ impl Clients {
         None
     }
 
-    /// Forgets the clients that were silent longest, and begins another run. Clients with a change
-    /// in progress stay: storage would otherwise tell them that it makes no further part of the
-    /// change.
+    /// Forgets the longest silent clients without a change in progress, and begins another run.
     fn forget(&mut self, but: u64) {
         let enough = |most: usize| most - most / 8;
         let (clients, open) = (enough(self.most.0), enough(self.most.1));

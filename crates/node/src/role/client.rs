@@ -93,8 +93,7 @@ pub enum Outcome {
     Changed {
         /// The effect of the change.
         changed: Changed,
-        /// Whether an earlier run of storage may have made a part of the change. If so, `deleted`
-        /// counts only the ids that this run still found.
+        /// Whether an earlier run of storage may have made a part, which `deleted` does not count.
         again: bool,
     },
 }
@@ -142,8 +141,7 @@ impl Asked {
     }
 }
 
-/// A client sends a deadline that is earlier by at most this time, in which the server can report
-/// why there is no answer.
+/// Deadlines sent are earlier by this, so that the server can report why there is no answer.
 const HEARD: Duration = Duration::from_millis(50);
 
 /// The time for which servers forward a withdrawal whose outcome the client does not need.
@@ -185,8 +183,7 @@ pub struct ClientState {
 }
 
 impl ClientState {
-    /// Creates a client without a connection. The random number `first` makes the client's ids and
-    /// changes unique.
+    /// Creates a client without a connection. `first` is random, and makes its ids unique.
     pub fn new(server: &str, retry: Duration, first: u64) -> ClientState {
         ClientState {
             server: server.to_owned(),
@@ -277,8 +274,7 @@ impl ClientState {
         id
     }
 
-    /// The list includes changes that ended without a withdrawal: storage would otherwise forget
-    /// their outcome.
+    /// Includes changes that ended without a withdrawal, so that storage keeps their outcome.
     fn wants(&self) -> Wants {
         let changes = self.requests.values();
         let changes = changes.filter_map(|request| request.change.as_ref());
@@ -286,8 +282,7 @@ impl ClientState {
         Wants::new(self.client, self.newest, numbers.collect())
     }
 
-    /// Drops a request. If it is a change, the client withdraws it once now, and again with its
-    /// next change.
+    /// Drops a request. A change is withdrawn now, and again with the next change.
     pub fn forget(&mut self, id: u64, out: &mut Vec<u8>) {
         let Some(meant) = self.ended(id).filter(|_| self.up) else {
             return;
@@ -309,13 +304,11 @@ impl ClientState {
         asked.or_else(|| self.open.remove(&id))
     }
 
-    /// Withdraws a change that storage has not begun, asks for its outcome, and returns the number
-    /// of this request.
+    /// Withdraws a change that storage has not begun, asks for its outcome, and returns this
+    /// request's number.
     ///
-    /// If the change was made, this request ends with [`Outcome::Changed`], and otherwise with the
-    /// change's possible effects ([`Failure::doubt`]). Returns `None` if storage cannot have made
-    /// the
-    /// change.
+    /// The request ends with [`Outcome::Changed`] or the possible effects ([`Failure::doubt`]).
+    /// Returns `None` if storage cannot have made the change.
     pub fn give_up(
         &mut self,
         now: Duration,
@@ -364,8 +357,7 @@ impl ClientState {
         frame: &Frame<'_>,
     ) -> Result<Option<Ended>, WireError> {
         let message = Message::decode(frame)?;
-        // The server is alive, so the time limits start again. If the client knows other servers,
-        // only an answer to a request restarts them.
+        // The server is alive. If there are other servers, only answers restart the time limits.
         if !self.others || self.requests.contains_key(&frame.head.id) {
             self.unanswered = self.unanswered.map(|_| now);
         }
@@ -403,8 +395,7 @@ impl ClientState {
                 },
                 Some(Asked::Change { .. }),
             ) => {
-                // Storage was restarted, and never makes a change for the old run. The client sends
-                // the change for the new run.
+                // Storage was restarted, so the client sends the change for the new run.
                 self.run = frame.head.state;
                 text.clone_into(&mut request.trouble);
                 let new = request.change.as_mut();
@@ -447,21 +438,18 @@ impl ClientState {
             .extend(ended.change.filter(|_| open).map(|meant| (id, meant)));
     }
 
-    /// The time since which the server has answered neither a request nor a [`probe`](Self::probe),
-    /// if there are requests.
+    /// The time without an answer to a request or [`probe`](Self::probe), if there are requests.
     pub fn unanswered(&self) -> Option<Duration> {
         let since = self.probed.or(self.unanswered);
         since.filter(|_| !self.requests.is_empty())
     }
 
-    /// The server's new reason, if any, why it cannot answer now. A client that knows another
-    /// server should connect to it.
+    /// The server's new reason why it cannot answer now. The client should try another server.
     pub fn waits(&mut self) -> Option<String> {
         self.waits.take()
     }
 
-    /// Asks for a sign of life, which a server sends even if many queries wait. Returns false if an
-    /// earlier call has no answer yet.
+    /// Asks for a sign of life. Returns false if an earlier call has no answer yet.
     pub fn probe(&mut self, now: Duration, out: &mut Vec<u8>) -> bool {
         if self.probed.is_some() || !self.up {
             return false;
@@ -471,8 +459,7 @@ impl ClientState {
         true
     }
 
-    /// A server refuses this request while it waits for another server. For changes, the server
-    /// needs only storage.
+    /// A server that waits for another server refuses this request.
     fn describe(&mut self, out: &mut Vec<u8>) {
         self.next = self.next.wrapping_add(1);
         let head = Head {
@@ -535,8 +522,7 @@ impl Request {
             Some(Reason::Invalid | Reason::GivenUp) => meant.refused(),
             // Only storage gives this reason, and makes no further part of the change.
             Some(Reason::Failed) => Doubt::Perhaps,
-            // This refusal answers a withdrawal: the run that was to make the change has ended or
-            // has forgotten it.
+            // The run that was to make the change has ended or has forgotten it.
             Some(Reason::OtherState | Reason::Over) => Doubt::Perhaps,
             _ => meant.doubt(),
         }

@@ -27,11 +27,9 @@ pub struct ComputeOptions {
     pub in_flight: usize,
     /// The rules by which low codes narrow the candidates.
     pub narrowing: Narrowing,
-    /// The largest number of bytes of low codes. Further codes, of unpopular nodes, stay on the
-    /// memory server (§3.3).
+    /// The most bytes of low codes. Codes of unpopular nodes stay on the memory server (§3.3).
     pub low_memory: u64,
-    /// The time after which an unanswered message is repeated. Each pause is twice as long as the
-    /// last.
+    /// The time after which an unanswered message is repeated; it doubles each time.
     pub retry: Duration,
     /// The time after which a connection without any reply counts as dead ([`Out::memory_silent`]).
     pub silence: Duration,
@@ -96,8 +94,7 @@ impl<L: LowHalf> Worker<L> {
         id as u16
     }
 
-    /// Whether the worker can begin one more search at once: memory is connected, low codes are
-    /// loaded, and neither walks nor waiting rankings are at their bounds (§4.3).
+    /// Whether the worker can begin one more search at once (§4.3).
     pub fn has_room(&self) -> bool {
         let most = self.common.options.in_flight.max(1);
         // Another worker may have a memory server that answers.
@@ -127,8 +124,7 @@ impl<L: LowHalf> Worker<L> {
             .filter(|query| query.stage != Stage::Free)
     }
 
-    /// The reason why searches cannot continue now, for the client of a search that waits for a
-    /// worker.
+    /// The reason why searches cannot continue now.
     pub fn trouble(&self, now: Duration) -> Option<String> {
         let Common {
             options,
@@ -193,8 +189,7 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// Called when a client has disconnected. The worker drops the client's answers, and no longer
-    /// asks for the client's changes.
+    /// Called when a client has disconnected. Drops its answers and changes.
     pub fn gone(&mut self, now: Duration, client: u64, out: &mut Out) {
         for query in &mut self.queries {
             if query.stage != Stage::Free && query.request.client == client {
@@ -215,8 +210,7 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// Called when the memory server is connected. If it has another state, the worker fetches new
-    /// low codes.
+    /// Called when the memory server is connected. Fetches new low codes if its state differs.
     pub fn memory_up(&mut self, now: Duration, out: &mut Out) {
         self.common.memory.set(true);
         self.common.vouch_from(Some(now));
@@ -225,9 +219,7 @@ impl<L: LowHalf> Worker<L> {
         self.resume(now, Peer::Memory, out);
     }
 
-    /// Called when the memory server told another worker that the state of the low codes is gone.
-    /// This worker fetches new codes even without a search, since clients may wait for the new
-    /// state.
+    /// Called when another worker learnt that the low codes' state is gone. Fetches new codes.
     pub fn outdated(&mut self, now: Duration, out: &mut Out) {
         // A worker is already fetching new codes, or will after a pause.
         if !self.common.stale {
@@ -408,8 +400,7 @@ impl<L: LowHalf> Worker<L> {
             query.id == frame.head.id
                 && match query.stage {
                     Stage::Rank | Stage::Change => true,
-                    // Storage was busy with the change, but may answer before the worker asks
-                    // again.
+                    // Storage was busy, but may answer before the worker asks again.
                     Stage::Held(Peer::Storage) => query.request.is_change(),
                     _ => false,
                 }
@@ -509,8 +500,7 @@ impl<L: LowHalf> Worker<L> {
         next.filter(|&next| next < Duration::MAX)
     }
 
-    /// Repeats messages, fails requests past their deadline, and adopts low codes of another
-    /// worker.
+    /// Repeats messages, fails late requests, and adopts low codes of another worker.
     pub fn timer(&mut self, now: Duration, out: &mut Out) {
         if let Some(loading) = &mut self.common.loading {
             loading.timer(now, &mut out.memory);

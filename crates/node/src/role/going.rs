@@ -20,14 +20,12 @@ struct Known {
     next: u64,
     /// The state that each connection named last, or 0.
     open: HashMap<u64, u64>,
-    /// The last state of each closed connection, and the time until which its client may connect
-    /// again.
+    /// The last state of each lost connection, and the end of the time to connect again.
     gone: Vec<(Duration, u64)>,
 }
 
 impl Going {
-    /// For this time, storage keeps the last state of a lost connection, whose client may connect
-    /// again.
+    /// The time for which the state of a lost connection is kept.
     pub const BACK: Duration = Duration::from_secs(60);
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -54,9 +52,8 @@ impl Going {
         }
     }
 
-    /// The state that all connections named last. A lost connection counts for
-    /// [`BACK`](Self::BACK). `None` if the states differ, if a connection has named none, or if no
-    /// connection is open.
+    /// The state that all connections named last, including connections lost within
+    /// [`BACK`](Self::BACK), or `None`.
     pub fn all_by(&self, now: Duration) -> Option<u64> {
         let mut known = self.known();
         known.gone.retain(|&(until, _)| now < until);

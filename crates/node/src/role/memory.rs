@@ -86,8 +86,7 @@ impl<H> Clone for Held<H> {
     }
 }
 
-/// The last checkpoint of an index, and the checkpoint before it while a server still uses that
-/// one. All connections share this value.
+/// The last checkpoint of an index, and the one before it while a server uses it.
 pub struct Checkpoints<H> {
     last: Held<H>,
     before: Option<Held<H>>,
@@ -159,8 +158,7 @@ const COUNTS: &str = "this server is still counting the links to each node, as i
 
 impl<H: HighHalf> MemoryState<H> {
     const SPARE: usize = 64;
-    /// The largest list size and reply in bytes of a walk whose buffers are kept. Few queries need
-    /// more.
+    /// The largest list size and reply of a walk whose buffers are kept.
     const SPARE_LIST: usize = 1024;
     const SPARE_ANSWER: usize = 64 << 10;
 
@@ -178,9 +176,8 @@ impl<H: HighHalf> MemoryState<H> {
         }
     }
 
-    /// Returns the half whose popularity of nodes a request needed since the last call, if any. The
-    /// caller then calls [`count_popular`](HighHalf::count_popular). Such requests are refused
-    /// until the popularity is known.
+    /// A half whose popularity of nodes a request needs, for
+    /// [`count_popular`](HighHalf::count_popular). Such requests are refused until then.
     pub fn take_uncounted(&mut self) -> Option<Arc<H>> {
         self.uncounted.take()
     }
@@ -446,12 +443,10 @@ impl<Q> Walk<Q> {
         }
     }
 
-    /// Expands the nearest candidates. Appends their neighbours, or the end of the walk, and the
-    /// estimates that this step asked for.
+    /// Expands the nearest candidates. Appends their neighbours or the end, and the estimates.
     ///
     /// # Errors
-    /// The reply exceeds a frame. A client that received such a reply would close the connection,
-    /// and all its walks would end.
+    /// The reply exceeds a frame, and would end the connection.
     fn answer<H: HighHalf<Query = Q>>(
         &mut self,
         high: &H,

@@ -92,8 +92,7 @@ pub struct Narrowing {
     pub low: f64,
     /// The refinement ratio µ; 0.3 in the paper (§3.1).
     pub ratio: f64,
-    /// The number of nodes first scored by low codes; the search begins at the nearest of them.
-    /// With 0, it begins at the graph's entry node, as in the paper.
+    /// The nodes first scored by low codes; 0 begins at the graph's entry node, as in the paper.
     pub seeds: usize,
 }
 
@@ -112,8 +111,7 @@ impl Default for Narrowing {
 pub struct Missing {
     /// The nodes, at most [`MOST_NODES`](crate::wire::MOST_NODES), or none.
     pub nodes: Vec<u32>,
-    /// The number of nodes that the memory server scores by high codes, chosen from `nodes` and
-    /// from the offered nodes.
+    /// The number of nodes scored by high codes, from `nodes` and the offered nodes.
     pub most: u32,
     /// The largest useful estimate of a distance.
     pub bound: f32,
@@ -143,7 +141,6 @@ pub trait HighHalf: Send + Sync + 'static {
     /// Appends the low codes of those `nodes` that are among the `kept` most popular, `low_bytes`
     /// each. A bit for each node precedes the codes, lowest bit first, unless the collection has at
     /// most `kept` nodes. A selection needs [`knows_popular`](HighHalf::knows_popular).
-    /// [`knows_popular`](HighHalf::knows_popular) returns true.
     ///
     /// # Errors
     /// The popularity of nodes cannot be determined.
@@ -153,8 +150,7 @@ pub trait HighHalf: Send + Sync + 'static {
     /// [`low_codes`](HighHalf::low_codes) of only some nodes fails.
     fn knows_popular(&self) -> bool;
 
-    /// Counts the popularity of nodes for some milliseconds, on any thread, since the whole count
-    /// takes longer than a client waits. Returns whether the popularity is known.
+    /// Counts the popularity for some milliseconds. Returns whether it is known.
     ///
     /// # Errors
     /// The popularity cannot be counted.
@@ -176,9 +172,9 @@ pub trait HighHalf: Send + Sync + 'static {
     /// The half fails. Then the query has ended.
     fn refine(&self, query: &mut Self::Query, nodes: &[(u32, f32)]) -> Result<(), HalfError>;
 
-    /// Refines like [`refine`](HighHalf::refine), for a step that needs offloaded low codes. The
-    /// call first estimates the nodes of `missing` by low codes, and then refines the nearest of
-    /// `missing` and `offered`. It overwrites `estimates` with the estimates up to the bound.
+    /// Like [`refine`](HighHalf::refine), but first estimates `missing` by low codes, and refines
+    /// the nearest of `missing` and `offered`. Overwrites `estimates` with the estimates up to the
+    /// bound.
     ///
     /// # Errors
     /// The half fails. Then the query has ended.
@@ -190,9 +186,8 @@ pub trait HighHalf: Send + Sync + 'static {
         estimates: &mut Vec<(u32, f32)>,
     ) -> Result<(), HalfError>;
 
-    /// Visits up to `beam` candidates of the high list, nearest first, and appends their packed
-    /// adjacency lists. Without unvisited candidates, returns false. Some candidates may wait for
-    /// the next step. Lists over a frame fail the query.
+    /// Visits the nearest candidates, at most `beam`, and appends their packed adjacency lists.
+    /// Returns false if no candidate is left. Lists over a frame fail the query.
     fn advance(&self, query: &mut Self::Query, lists: &mut Vec<u8>) -> bool;
 
     /// Appends the nearest nodes of the high list that the storage server will rank.
@@ -234,8 +229,8 @@ pub trait LowHalf: Sized + Send + Sync + 'static {
     /// The collection that is searched.
     fn collection(&self) -> Collection;
 
-    /// Begins a query with a high list of length `list`. Appends the first nodes to refine, with
-    /// their estimates. If their low codes are offloaded, the call overwrites `missing` with them.
+    /// Begins a query with a high list of length `list`. Appends the first nodes with estimates, or
+    /// overwrites `missing` if their low codes are offloaded.
     ///
     /// # Errors
     /// The row is no valid query.
@@ -286,12 +281,11 @@ pub trait Ranker: Send + Sync + 'static {
     /// `None` if this server cannot rank in the state.
     fn collection_of(&self, state: u64) -> Option<Collection>;
 
-    /// Ranks `nodes` by exact distance, together with the vectors that are in no checkpoint yet,
-    /// and passes the `k` nearest to `done`. `of` is the state of the nodes, and the query.
+    /// Ranks `nodes`, and the vectors in no checkpoint yet, and passes the `k` nearest to `done`.
     ///
-    /// Threads of the ranker do the work. They call `wanted` before the first read, and do not rank
-    /// if it is false. The nodes are ascending and unique. `done` is called or dropped only when no
-    /// other part of the ranking remains in memory.
+    /// Threads of the ranker call `wanted` before the first read, and do not rank if it is false.
+    /// The nodes are ascending and unique. `done` is called or dropped last, when all else of the
+    /// ranking is freed.
     ///
     /// # Errors
     /// The ranking cannot begin. `done` is not called in this case.
@@ -304,18 +298,14 @@ pub trait Ranker: Send + Sync + 'static {
         done: Done,
     ) -> Result<(), HalfError>;
 
-    /// Releases the states that no server needs. The server calls this several times a second,
-    /// never during a change. A state is needed while some server names it several times a minute.
-    /// If all compute servers have named the same state ([`Going::all_by`]), only this state is
-    /// needed.
+    /// Releases the states that no server has named for a while. Called several times a second,
+    /// never during a change. If all servers name one state, only this state stays.
     fn tidy(&self, _all_by: Option<u64>) {}
 
-    /// Inserts or replaces rows, and deletes the ids in `deletes`. Returns when the change is
-    /// durable. Every later ranking includes it.
+    /// Inserts or replaces rows, and deletes ids. On return, the change is durable and visible.
     ///
     /// # Errors
-    /// [`NotChanged`]: the index accepts no changes, the change is invalid, or a step failed. In
-    /// the last case, a part of the change may have been made.
+    /// [`NotChanged`]: the change is refused, or a step failed, perhaps after a part.
     fn change(&self, upserts: (&[u64], &[u8]), deletes: &[u64]) -> Result<Changed, NotChanged>;
 }
 

@@ -142,8 +142,7 @@ pub(super) struct Common<L> {
     pub(super) storage: Line,
     pub(super) loading: Option<Loading>,
     pub(super) vouching: Vouching,
-    /// Whether the worker needs other low codes. At the time `again`, the worker fetches them or
-    /// checks the shelf.
+    /// Whether the worker needs other low codes, at the time `again`.
     pub(super) stale: bool,
     pub(super) again: Duration,
 }
@@ -267,8 +266,7 @@ impl<L: LowHalf> Common<L> {
         self.ask(now, query, out);
     }
 
-    /// Whether a ranked search has to walk again with a longer list, since too many nodes were
-    /// deleted after the last merge. If so, the result is dropped.
+    /// Whether a search walks again with a longer list, since too many results were deleted.
     pub(super) fn walks_again(
         &self,
         now: Duration,
@@ -351,9 +349,8 @@ impl<L: LowHalf> Common<L> {
         self.ask(now, query, out);
     }
 
-    /// A change must not wait here, nor be repeated to a storage server that has forgotten it.
-    /// Storage could otherwise make the change long after the client got a reply, and undo later
-    /// changes. So without storage, the client gets a refusal, and repeats its request.
+    /// Never waits, nor repeats the change to a restarted storage server: storage could then make
+    /// it long after the client's reply, and undo later changes.
     pub(super) fn change(&mut self, now: Duration, query: &mut Query<L::Query>, out: &mut Out) {
         if !self.storage.up {
             return self.no_storage(query, "is not connected", out);
@@ -398,8 +395,7 @@ impl<L: LowHalf> Common<L> {
         match query.stage {
             Stage::Free => {}
             Stage::Walk(_) | Stage::Rank | Stage::Change => self.ask(now, query, out),
-            // Storage was busy. The connection is the same, since `no_storage` ends changes when a
-            // connection ends.
+            // Storage was busy. The connection is the same (`no_storage`).
             Stage::Held(_) if query.request.is_change() => self.change(now, query, out),
             Stage::Held(_) if !query.found.is_empty() => self.rank(now, query, out),
             Stage::Held(_) => {

@@ -18,9 +18,7 @@ pub struct Slots {
     taken: AtomicUsize,
 }
 
-/// A ranking's slot among the [`Slots`], freed on drop. Drop it after the last resource of the
-/// ranking, so that neither a deadline nor a lost connection frees the slot during a read of a
-/// stalled device.
+/// A ranking's slot among the [`Slots`]. Drop it last, so that a stalled read keeps its slot.
 #[derive(Debug)]
 pub struct Slot(Arc<Slots>);
 
@@ -241,8 +239,7 @@ impl StorageState {
         })))
     }
 
-    /// Returns `None`, and appends the reply, if the outcome is known or the change must not be
-    /// made.
+    /// Returns `None`, and appends the reply, if the change must not be made now.
     fn change<'a>(
         &self,
         head: Head,
@@ -277,8 +274,7 @@ impl StorageState {
         };
         let head = Head { id, state, left: 0 };
         if until < now {
-            // The server replies after the deadline, so that the client knows that storage is
-            // alive.
+            // A late reply shows the client that storage is alive.
             let text = "the ranking was not done in time";
             let reason = Reason::Deadline;
             return append_refusal(head, reason, text, out);
@@ -298,8 +294,7 @@ impl StorageState {
         append_refusal(head_of(id), Reason::Busy, text, out);
     }
 
-    /// Whether the caller has to make a change now. The result is false if the change was
-    /// withdrawn, or if its deadline has passed. For a passed deadline, the reply is appended.
+    /// Returns false if the change was withdrawn, or is late and now refused.
     pub fn starts(
         &self,
         now: Duration,
@@ -317,8 +312,7 @@ impl StorageState {
         self.changes.starts(token)
     }
 
-    /// Appends the reply of a change that [`starts`](Self::starts) allowed, even if the connection
-    /// has ended.
+    /// Appends the reply of a change that [`starts`](Self::starts) allowed.
     pub fn changed(
         &self,
         (id, token): (u64, Token),

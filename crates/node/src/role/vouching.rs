@@ -71,8 +71,7 @@ impl<L: LowHalf> Common<L> {
         Message::LowCodes { from, count, kept }.append(head, &mut out.memory);
     }
 
-    /// Names the memory server's state to storage. Returns `None` if the frame is no such reply,
-    /// and otherwise whether the state differs from the state of the low codes.
+    /// Returns whether the state differs from the low codes' state, or `None` for another frame.
     pub(super) fn vouched(
         &mut self,
         frame: &Frame<'_>,

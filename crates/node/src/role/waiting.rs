@@ -107,17 +107,14 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// The largest list size and number of results, unless the server's default list size is
-    /// larger.
+    /// The largest list size and number of results, unless the default list is larger.
     pub const MOST_LIST: u32 = 8192;
     /// The largest beam width, unless the server's default is larger.
     pub const MOST_BEAM: u32 = 256;
-    /// The largest number of bytes of waiting rows. One client may use half of these bytes, and
-    /// half of the waiting requests.
+    /// The most bytes of waiting rows. One client may use half of the bytes and requests.
     pub const MOST_BYTES: usize = 64 << 20;
 
-    /// Creates a queue for `most` requests, with the defaults for `list` and `beam`. A client
-    /// without a deadline waits for `patience`.
+    /// Creates a queue for `most` requests, with defaults for `list`, `beam` and deadline.
     pub fn new(most: usize, list: u32, beam: u32, patience: Duration) -> Waiting {
         Waiting {
             most,
@@ -141,11 +138,8 @@ impl Waiting {
         self.queue.is_empty()
     }
 
-    /// Queues a search or a change, and answers other messages at once. If there is no space, first
-    /// refuses requests past their deadlines, and then this request. Ignores a repeated request.
-    ///
-    /// `trouble` is the reason why no search could be answered now, for the reply to a request for
-    /// a description.
+    /// Queues a search or a change, and answers other messages at once. Ignores repeated requests.
+    /// `trouble` is the reason why no search could be answered now.
     ///
     /// # Errors
     /// The frame is no message of a client. The caller has to close the connection.
@@ -296,8 +290,7 @@ impl Waiting {
         count >= most || bytes > most_bytes
     }
 
-    /// The next search for a worker. `trouble` is the worker's obstacle. When the search is
-    /// answered, the worker calls [`over`](Self::over).
+    /// The next search for a worker, which calls [`over`](Self::over) after it.
     pub fn pop(&mut self, now: Duration, trouble: Option<&str>, out: &mut Out) -> Option<Request> {
         self.expire(now, trouble, out);
         self.next_of(|request| !request.is_change())
@@ -320,8 +313,7 @@ impl Waiting {
         self.queue.iter().any(Request::is_change)
     }
 
-    /// The earliest deadline of the waiting requests, perhaps of a request that a worker has
-    /// removed.
+    /// The earliest deadline of the waiting requests, or an earlier time.
     pub fn next_expiry(&self) -> Option<Duration> {
         (!self.queue.is_empty()).then_some(self.next)
     }

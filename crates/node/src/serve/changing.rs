@@ -33,8 +33,7 @@ pub struct Done {
     pub upserted: u64,
     /// The number of ids that were deleted.
     pub deleted: u64,
-    /// The number of missing ids to delete that the run before a restart of storage may have
-    /// deleted.
+    /// Missing ids that storage may have deleted before its restart.
     pub unsure: u64,
 }
 
@@ -59,8 +58,7 @@ pub struct Unfinished {
     pub acknowledged: usize,
     /// The number of ids in doubt, which follow the durable part and may have been changed.
     pub unknown: usize,
-    /// Whether storage may still change the ids in doubt, since no server was told of the
-    /// withdrawal.
+    /// Whether storage may still change the ids in doubt.
     pub yet: bool,
     /// The number of all ids of the change.
     pub total: usize,

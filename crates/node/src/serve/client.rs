@@ -39,8 +39,7 @@ impl Default for ClientOptions {
     }
 }
 
-/// A client with one connection for many queries. If the connection ends, the client connects to
-/// its next server and repeats its requests.
+/// A client with one connection for many queries, which reconnects and repeats requests.
 pub struct Client {
     keeper: Arc<Keeper>,
     shared: Arc<Shared>,
@@ -53,8 +52,7 @@ struct Shared {
     stirs: Condvar,
     counts: Arc<Counts>,
     silence: Duration,
-    /// Whether the client has one server, which it asks for a sign of life before it replaces the
-    /// connection.
+    /// Whether the client has only one server.
     alone: bool,
 }
 
@@ -215,8 +213,7 @@ impl Pending {
             .unwrap_or_else(|| unreachable!("`goes_on` never returned false"))
     }
 
-    /// Waits like [`wait`](Self::wait), while `goes_on`, called several times a second, returns
-    /// true. Otherwise returns `None`.
+    /// Like [`wait`](Self::wait), but `None` if `goes_on`, called several times a second, is false.
     pub fn wait_while(self, mut goes_on: impl FnMut() -> bool) -> Option<Result<Found, Failure>> {
         let found = self.outcome(&mut goes_on)?;
         Some(found.map(|outcome| match outcome {
@@ -278,8 +275,7 @@ impl Client {
         Ok(connected.unwrap_or_else(|| unreachable!("`goes_on` never returned false")))
     }
 
-    /// Connects like [`connect`](Self::connect), while `goes_on`, called several times a second,
-    /// returns true. Otherwise returns `None`.
+    /// Like [`connect`](Self::connect), but `None` if the often called `goes_on` returns false.
     ///
     /// # Errors
     /// The errors of [`connect`](Self::connect), or no thread could be started.
@@ -376,8 +372,7 @@ impl Client {
     /// Sends a query for the `k` nearest vectors without waiting. `row` has the collection's
     /// element type, as bytes. `list` is D_high, `beam` the beam width, and 0 the server's default.
     pub fn submit(&self, row: &[u8], k: u32, list: u32, beam: u32) -> Pending {
-        // Numbers over the limit of a message would end the connection. Reduced to this limit, they
-        // still exceed every server's limit, so the server refuses them with a reason.
+        // Numbers over a message's limit would end the connection; reduced, they are refused.
         let [k, list, beam] = [k, list, beam].map(|asked| asked.min(MOST_NODES as u32));
         self.ask(Asked::Search {
             k,
@@ -404,8 +399,7 @@ impl Client {
         found.unwrap_or_else(|| unreachable!("`goes_on` never returned false"))
     }
 
-    /// Returns the description, while `goes_on`, called several times a second, returns true.
-    /// Otherwise returns `None`.
+    /// Returns the description, or `None` when `goes_on` is false.
     pub fn collection_while(
         &self,
         mut goes_on: impl FnMut() -> bool,
@@ -477,8 +471,7 @@ impl Client {
         self.shared.counts.traffic()
     }
 
-    /// Closes the connection when no client from [`within`](Self::within) uses it. Queries in
-    /// flight fail at their deadline.
+    /// Closes the connection after its last use by [`within`](Self::within).
     pub fn close(self) {
         drop(self.keeper);
     }

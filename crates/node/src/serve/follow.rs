@@ -28,9 +28,8 @@ struct Stop {
 }
 
 impl Follower {
-    /// Calls `look` at intervals of `every`, and [puts](Newest::put) its result in place, but not
-    /// while a server uses the checkpoint before the last one. Of repeated errors, only the first
-    /// is logged. `look` receives a function that tells it to stop early.
+    /// [Puts](Newest::put) the results of `look` in place, at intervals of `every`, unless a server
+    /// uses the checkpoint before the last. `look` gets a function that tells it to stop early.
     ///
     /// # Errors
     /// No thread could be started.

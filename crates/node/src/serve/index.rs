@@ -43,9 +43,8 @@ pub struct MemoryOfIndex {
 }
 
 impl MemoryOfIndex {
-    /// Serves the lists and codes of the index at `path`; `progress` follows their read. With
-    /// `follow`, also serves each later checkpoint about a second after its commit; for a while,
-    /// both are in memory. `batch` is as for [`MemoryServer::start`].
+    /// Serves the lists and codes of the index at `path`. With `follow`, also serves each later
+    /// checkpoint about a second after its commit. `batch` is as for [`MemoryServer::start`].
     ///
     /// # Errors
     /// There is no index, servers cannot share it, or [`MemoryServer::start`] fails. An unavailable
@@ -154,8 +153,7 @@ pub struct StorageOfIndex {
 
 impl StorageOfIndex {
     /// Serves the exact vectors of the index at `path`, with `threads` threads for ranking. With
-    /// `changes`, the server makes changes and due merges, and no other process may have the index
-    /// open for changes.
+    /// `changes`, makes changes and merges, and no other process may open the index for changes.
     ///
     /// # Errors
     /// [`Full::open`], [`Full::open_for_changes`] or [`StorageServer::start`] fails. An unavailable
@@ -230,8 +228,7 @@ impl StorageOfIndex {
 }
 
 impl ComputeServer<Low> {
-    /// The condition of the server. For [`Page::Health`], waits up to a second for the servers that
-    /// it needs.
+    /// The condition of the server, after at most a second for [`Page::Health`].
     pub fn report(&self, page: Page) -> Report {
         let (mut report, served) = (Report::default(), self.served());
         if page == Page::Health {

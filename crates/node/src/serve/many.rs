@@ -72,12 +72,10 @@ pub enum Unanswered<E> {
 }
 
 impl Client {
-    /// Sends `rows` queries, and waits for all replies. `read` supplies each row. `goes_on` is
-    /// called several times a second.
+    /// Sends `rows` queries, which `read` supplies. `goes_on` is called several times a second.
     ///
     /// # Errors
-    /// The first query without a result, or the first error of `read` or `goes_on`. The queries in
-    /// flight are dropped.
+    /// The first query without a result, or the first error of `read` or `goes_on`.
     pub fn search_all<E>(
         &self,
         rows: usize,

@@ -20,8 +20,7 @@ use crate::wire::MOST_ASKED;
 /// The collected bytes of replies that are sent at once.
 const COLLECTED: usize = 256 << 10;
 
-/// A running memory server, until it is dropped. Each connection has one thread, so a compute
-/// server opens several connections.
+/// A memory server that runs until it is dropped, with one thread for each connection.
 pub struct MemoryServer {
     listening: Listening,
     shared: Arc<Shared>,
@@ -34,8 +33,7 @@ struct Shared {
     counter: Counter,
 }
 
-/// Counts the popularity of nodes once for all connections, since a count takes longer than a
-/// connection may be silent.
+/// Counts the popularity of nodes once for all connections.
 #[derive(Default)]
 struct Counter {
     over: Arc<AtomicBool>,
@@ -105,8 +103,7 @@ pub struct Newest<H> {
 
 struct Kept<H> {
     checkpoints: Checkpoints<H>,
-    /// The last time at which a compute server used the earlier checkpoint, or could not know the
-    /// later checkpoint.
+    /// The last time at which a compute server needed the earlier checkpoint.
     behind: Instant,
 }
 
@@ -144,8 +141,7 @@ impl<H: HighHalf> Newest<H> {
         self.kept().checkpoints.has_before()
     }
 
-    /// Puts a newer checkpoint in place. Walks continue in the earlier checkpoint while compute
-    /// servers name it.
+    /// Puts a newer checkpoint in place; walks continue in the earlier one.
     pub fn put(&self, high: Arc<H>) {
         let mut kept = self.kept();
         kept.checkpoints.go_on(high);
@@ -241,8 +237,7 @@ impl<H: HighHalf> Memory<H> {
 }
 
 impl MemoryServer {
-    /// Starts the server. If `batch` is set, replies to messages that were received together are
-    /// written together. False is for comparisons.
+    /// Starts the server. With `batch`, replies to messages received together are written together.
     ///
     /// # Errors
     /// The errors of [`Running::start`](crate::Running::start).
@@ -255,9 +250,8 @@ impl MemoryServer {
         MemoryServer::following(Newest::new(high), walks, batch, options)
     }
 
-    /// Starts the server like [`start`](Self::start), and serves each checkpoint that is
-    /// [put](Newest::put) in place. Compute servers are told of the new state, and fetch its low
-    /// codes.
+    /// Starts like [`start`](Self::start), and serves each checkpoint that is [put](Newest::put) in
+    /// place.
     ///
     /// # Errors
     /// The errors of [`start`](Self::start).

@@ -27,8 +27,7 @@ const CHANGES: usize = 32;
 /// The interval at which unneeded states are released.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A running storage server, until it is dropped. Rankings run on the ranker's threads (§4.3),
-/// which send the replies. One thread makes the changes, in order.
+/// A storage server that runs until it is dropped. One thread makes the changes, in order.
 pub struct StorageServer {
     listening: Listening,
     counts: Arc<Counts>,

@@ -7,8 +7,7 @@ use super::kind::Kind;
 use super::{Answers, Head, MOST_TEXT, Message, Nodes, Open, Ranked, Scored, nodes};
 
 impl Message<'_> {
-    /// Appends the message as a frame. The body must be at most [`MOST_BODY`](super::MOST_BODY)
-    /// bytes.
+    /// Appends the message as a frame, at most [`MOST_BODY`](super::MOST_BODY) bytes.
     pub fn append(&self, head: Head, out: &mut Vec<u8>) {
         let open = Open::new(out);
         let kind = match *self {

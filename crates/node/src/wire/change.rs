@@ -38,8 +38,7 @@ pub struct Token {
     pub number: u64,
 }
 
-/// The changes that a client waits for. All its other changes up to `newest` have ended, and
-/// storage must never make them.
+/// The changes that a client waits for; its others up to `newest` must never be made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted<'a> {
     /// The newest change that the list is about.

@@ -58,8 +58,7 @@ pub struct Ranked {
 /// Nodes whose low codes a compute server does not have, as received.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MissingNodes<'a> {
-    /// The number of nodes that the memory server scores by high codes, chosen from `nodes` and
-    /// from the offered nodes.
+    /// The number of nodes of `nodes` and of the offer to score by high codes.
     pub most: u32,
     /// The largest useful estimate of a distance.
     pub bound: f32,
@@ -106,8 +105,8 @@ pub enum Message<'a> {
         from: u32,
         /// The number of nodes.
         count: u32,
-        /// `low_bytes` for each node. If only codes of popular nodes were requested, a bit for each
-        /// node comes first, lowest bit first, and only nodes with a set bit have a code.
+        /// Codes of `low_bytes`, after a bit for each node (lowest first) if only popular nodes
+        /// have one.
         codes: &'a [u8],
     },
     /// Begins a query's walk.
@@ -118,8 +117,7 @@ pub enum Message<'a> {
         full: u32,
         /// The number of candidates that one step expands.
         beam: u32,
-        /// The query in the form that the codes need: rows of bytes unchanged, other rows rounded
-        /// to a byte for each dimension.
+        /// The query as the codes need it: bytes unchanged, other elements rounded to a byte.
         query: &'a [u8],
         /// The nodes where the walk begins and whose low codes the compute server does not have.
         missing: MissingNodes<'a>,

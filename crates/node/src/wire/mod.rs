@@ -109,8 +109,7 @@ use kind::Kind;
 pub use message::{Answers, Message, MissingNodes, Ranked};
 pub use nodes::{Nodes, Scored};
 
-/// The version of this format. Greetings contain it, so servers of two versions refuse each other
-/// before the first frame.
+/// The version of this format, also in greetings, so that other versions are refused.
 pub const VERSION: u8 = 7;
 const _: () = assert!(Protocol::Memory.version() & 0xFFFF == VERSION as u32);
 /// Bytes of a frame's header.
@@ -130,8 +129,7 @@ const COUNTERS: usize = 72;
 
 pub use stratann_tier::remote::wire::Protocol;
 
-/// The reasons why bytes are no valid frame or message. The receiver then cannot find further
-/// frames, so it closes the connection.
+/// The reasons why bytes are no valid frame or message. The receiver closes the connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// An invalid header.
@@ -203,8 +201,7 @@ pub struct Collection {
     pub metric: u8,
     /// Whether storage accepts changes.
     pub changes: bool,
-    /// The number of vectors that a search can find, as storage counts them. Other roles report the
-    /// number of nodes.
+    /// The number of vectors that a search can find (storage), or of nodes (other roles).
     pub vectors: u64,
 }
 
@@ -243,11 +240,9 @@ impl Collection {
 /// The costs of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// The number of distances by low codes, on the compute and memory servers, with abandoned
-    /// walks.
+    /// Distances by low codes on both servers, also of abandoned walks.
     pub low: u64,
-    /// The number of distances by high codes, in completed walks. A search walks again if many
-    /// results were deleted.
+    /// Distances by high codes in completed walks. A search may need several walks.
     pub high: u64,
     /// The number of distances with exact vectors on storage.
     pub full: u64,
@@ -318,11 +313,9 @@ pub enum Reason {
     Failed = 6,
     /// A compute server waits for another server; ask another compute server, or ask later.
     Waiting = 7,
-    /// Storage has not made the change and never will: it was withdrawn, or its deadline has
-    /// passed.
+    /// Storage never made the change: it was withdrawn, or late.
     GivenUp = 8,
-    /// The client no longer waits for the change. Storage does not know the outcome, and makes no
-    /// further part.
+    /// The client no longer waits for the change, whose outcome storage does not know.
     Over = 9,
 }
 

@@ -58,8 +58,8 @@ impl Scored<'_> {
         out.extend(self.estimates);
     }
 
-    /// Overwrites `nodes` with at most [`MOST_NODES`] ascending numbers below `end`. An estimate
-    /// may be any f32, even NaN.
+    /// Overwrites `nodes` with at most [`MOST_NODES`] ascending numbers below `end`, and any
+    /// estimates.
     ///
     /// # Errors
     /// The bytes are no such set, or nodes and estimates differ in number.

@@ -155,8 +155,7 @@ impl Contact {
         self.known().collection
     }
 
-    /// Called when a worker closes a silent connection. Does nothing if the connection was
-    /// replaced.
+    /// Handles a worker's close of a silent connection, unless it was replaced.
     pub(super) fn give_up(&self, outbox: &Arc<Outbox>, silence: Duration) {
         let mut known = self.known();
         let own = known.outbox.as_ref();
@@ -211,8 +210,7 @@ impl Contact {
         }
     }
 
-    /// Called with the reply to [`ask`](Self::ask). Returns whether the reply differs from the last
-    /// one.
+    /// Handles the reply to [`ask`](Self::ask). Returns whether it differs from the last.
     pub(super) fn said(&self, id: u64, serves: bool, newest: u64) -> bool {
         let mut known = self.known();
         let of = known.question.1;
@@ -227,9 +225,7 @@ impl Contact {
         id & NO_LANE == NO_LANE
     }
 
-    /// Asks for a sign of life, and whether the server serves a state. A memory server gets a
-    /// request for low codes of no nodes, and storage a ranking of no nodes with an invalid row. No
-    /// server has state 0.
+    /// Asks for a sign of life, and whether the server serves a state. No server has state 0.
     pub(super) fn ask(&self, state: u64) {
         let mut known = self.known();
         let waits = known.silent.is_some() && known.question.1 == state;

@@ -33,8 +33,7 @@ impl<L: LowHalf> Service for Front<L> {
             outbox.close();
         }
         self.shared.waiting().gone(number);
-        // The requests are removed before the workers are told, so that no worker accepts such a
-        // request any more.
+        // Removed first, so that no worker accepts these requests any more.
         self.shared.tell(&News::Gone(number));
         served.or_else(ended)
     }

@@ -43,8 +43,7 @@ pub struct ComputeServerOptions {
     pub in_flight: usize,
     /// The rules by which low codes narrow the candidates for the memory server.
     pub narrowing: Narrowing,
-    /// The largest number of bytes of low codes and of their table. Further codes, of unpopular
-    /// nodes, stay on the memory server (§3.3).
+    /// The most bytes of low codes. Codes of unpopular nodes stay on the memory server (§3.3).
     pub low_memory: u64,
     /// The length of the high list (D_high), if a client names none.
     pub list: u32,
@@ -58,8 +57,7 @@ pub struct ComputeServerOptions {
     pub retry: Duration,
     /// The silence after which a connection to a server is replaced.
     pub silence: Duration,
-    /// The number of connections to the memory server, which workers share. Each connection has a
-    /// thread.
+    /// The number of shared connections to the memory server, each with a thread.
     pub connections: usize,
     /// Whether messages are batched. False is for comparisons only.
     pub batch: bool,
@@ -68,8 +66,7 @@ pub struct ComputeServerOptions {
 }
 
 impl ComputeServerOptions {
-    /// The default number of connections to the memory server for `workers` workers. The memory
-    /// server needs a quarter to two fifths of their CPU time (bench/servers.py).
+    /// The default number of connections to the memory server (bench/servers.py).
     pub fn connections_of(workers: usize) -> usize {
         workers.div_ceil(4)
     }

@@ -40,8 +40,7 @@ impl<L: LowHalf> Shared<L> {
         self.readiness(Instant::now()).trouble
     }
 
-    /// Waits up to a second for storage's current description. Returns the reason if the collection
-    /// cannot be changed. The memory server is not needed.
+    /// Storage's description within a second, or the reason why nothing can be changed.
     pub(super) fn changeable(&self) -> Result<Collection, String> {
         self.ask_contacts();
         let storage = self.contacts(Protocol::Storage, Instant::now());
@@ -160,8 +159,7 @@ fn wrong_states(own: u64, [memory, storage]: &[Contacts<'_>; 2]) -> Option<Strin
 fn other_index(own: u64, memory: &Contacts<'_>, storage: &Contacts<'_>) -> Option<String> {
     let ((memory, at_memory), (storage, at_storage)) = (memory.first()?, storage.first()?);
     let (found, ranks) = (at_memory.said?, at_storage.said?);
-    // If both servers have the same state, a worker fetches its low codes. Without low codes, only
-    // the newest states are known.
+    // With equal states, a worker fetches low codes. Without codes, only newest states are known.
     let lacks = own == 0 || ranks.of == own && !ranks.serves;
     (lacks && found.newest != ranks.newest).then(|| {
         format!(

@@ -122,8 +122,7 @@ impl<L: LowHalf> Shared<L> {
         found.is_some()
     }
 
-    /// All workers may sleep without room, so one is woken to check the deadlines of waiting
-    /// requests.
+    /// Wakes a worker to check deadlines, since all may sleep without room.
     pub(super) fn alarm(&self) {
         let at = self.next_asked.fetch_add(1, Ordering::Relaxed) % self.desks.len();
         self.desks[at].change(|mail| mail.look = true);
@@ -250,8 +249,7 @@ impl<L: LowHalf> Shared<L> {
 
     fn take_requests(&self, worker: &mut Worker<L>, desk: &Desk, now: Duration, out: &mut Out) {
         let trouble = worker.trouble(now);
-        // The flag is set before the queue is checked. So for a request that is added later, the
-        // worker sees the request, or the other thread sees the flag.
+        // Set first, so that the worker sees a later request, or its thread sees the flag.
         desk.room.store(true, Ordering::SeqCst);
         while worker.has_room() {
             let Some(request) = self.waiting().pop(now, trouble.as_deref(), out) else {

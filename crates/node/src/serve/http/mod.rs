@@ -37,8 +37,7 @@ struct Limits {
 
 const LIMITS: Limits = Limits {
     most: 8,
-    // Longer than clients of StratANN wait for a greeting, so that a wrong port is reported
-    // (`Fault::NoGreeting`).
+    // Longer than a greeting's wait, so that clients report a wrong port (`Fault::NoGreeting`).
     time: Duration::from_secs(8),
     room: Duration::from_millis(100),
 };
@@ -90,8 +89,7 @@ impl Http {
         };
         let bound = bind(listen)?;
         let address = bound.local_addr().map_err(failed)?;
-        // A blocked listener would need a last connection to stop, which could fail without a free
-        // file descriptor.
+        // A blocked listener would need a last connection to stop.
         bound.set_nonblocking(true).map_err(failed)?;
         let over = Arc::<AtomicBool>::default();
         let told = over.clone();
@@ -210,8 +208,7 @@ impl Talks {
                     told.store(true, Ordering::SeqCst);
                     report
                 });
-                // Another thread may have the socket too, so the drop of this socket would not
-                // close the connection.
+                // Another thread may have the socket too, so a drop would not close it.
                 let _ = own.shutdown(Shutdown::Both);
             })?;
             Ok::<_, std::io::Error>((waits, thread))

@@ -63,8 +63,7 @@ impl Report {
         self.add(name, about, true, Some(peer), value);
     }
 
-    /// Adds another server of this process. Its texts get the prefix `name`, and its figures the
-    /// label `server` with the value `label`.
+    /// Adds another server: `name` precedes its texts, and its figures have the label `server`.
     pub fn join(&mut self, name: &str, label: &str, other: Report) {
         let named = |text: String| format!("{name}: {text}");
         self.trouble = self.trouble.take().or(other.trouble.map(named));

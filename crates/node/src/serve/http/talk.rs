@@ -9,8 +9,7 @@ use super::{Page, Report};
 /// The bytes and lines of a request before its body, which is not read.
 const MOST_HEAD: usize = 8 << 10;
 const MOST_LINES: usize = 64;
-/// After the reply, the server reads input for this time and up to this many bytes. Otherwise, a
-/// peer that still sends could be disconnected before it has read the reply.
+/// After the reply, input is read this long, so that the peer is not reset before it reads.
 const LINGER: Duration = Duration::from_millis(250);
 const MOST_LEFT: usize = 64 << 10;
 
@@ -191,8 +190,7 @@ pub(super) fn answer(
     let until = Instant::now() + time;
     Until { socket, until }.write_all(&answer.bytes(head_only))?;
     socket.shutdown(Shutdown::Write)?;
-    // Otherwise, the system could reset the connection before a peer that still sends has read the
-    // reply.
+    // Otherwise, the peer could be reset before it has read the reply.
     let until = until.min(Instant::now() + LINGER);
     let (mut left, mut rest) = (MOST_LEFT, [0; 4096]);
     while left > 0 {
