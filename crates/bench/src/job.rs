@@ -120,8 +120,7 @@ pub struct Build {
     pub navigation: Option<f64>,
     /// The memory cap of the build, such as `2GiB`.
     pub memory: Option<String>,
-    /// The memory that searches will have, such as `10MB`. With little memory, the build may store
-    /// the codes in the records of the nodes.
+    /// The memory that searches will have, such as `10MB`.
     pub search_memory: Option<String>,
     /// The maximum size of the index, such as `62MB`. The build derives the degree from it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -229,8 +228,7 @@ pub struct Run {
     /// Search options that differ from the search options of the job.
     #[serde(default)]
     pub search: Search,
-    /// The insert strategy: `merge`, `in-place`, `relocate` or `accumulate`. If it is absent, the
-    /// preset decides.
+    /// The insert strategy: `merge`, `in-place`, `relocate` or `accumulate`. Default: the preset's.
     pub update: Option<String>,
     /// How a list is pruned when a neighbour joins it: `delta` or `full`.
     pub pruning: Option<String>,
@@ -276,8 +274,7 @@ pub struct PlannedRun {
     pub preset: Preset,
     /// Whether the run is measured twice, to find the noise of the measurements.
     pub noise: bool,
-    /// Build options. `order` is always set, and `layout` unless the build chooses it.
-    /// `compression` is absent only if `layout` is absent and `search_memory` is set.
+    /// Build options. `order` is set, and `layout` and `compression` unless the build chooses them.
     pub build: Build,
     /// Search options. `k`, `lists` and `threads` are always set.
     pub search: Search,

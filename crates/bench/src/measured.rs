@@ -23,8 +23,7 @@ pub struct Measured {
     /// The number of queries in flight on each thread at the end of the batch.
     #[serde(default)]
     pub in_flight: usize,
-    /// The numbers that the batch tried before it chose `in_flight`. Absent if the caller set
-    /// `in_flight`.
+    /// The tried numbers of queries in flight, unless the caller set `in_flight`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_flight_tried: Vec<Tried>,
     /// CPU time of the process over the batch, user and system, in microseconds a query.
@@ -36,8 +35,7 @@ pub struct Measured {
     pub distance_error: Option<f32>,
     /// The peak resident memory of this process in bytes.
     pub peak_rss_bytes: u64,
-    /// The evaluation of the filter, and the expected reads of each filter strategy. Absent without
-    /// a filter.
+    /// The evaluation of the filter, with the expected reads of each strategy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<Explained>,
     /// The time of each part of a query; absent unless requested.
@@ -131,8 +129,7 @@ pub fn mean(values: &[f32]) -> f64 {
     values.iter().copied().map(f64::from).sum::<f64>() / values.len().max(1) as f64
 }
 
-/// The smallest value such that at least `share` of the sorted values do not exceed it. 0 if there
-/// are no values.
+/// The smallest value that at least `share` of the sorted values do not exceed, or 0.
 pub fn percentile(sorted: &[f32], share: f64) -> f64 {
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted

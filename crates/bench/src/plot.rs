@@ -59,8 +59,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// An axis from 0, or a logarithmic axis if the largest value is more than 20 times the
-    /// smallest.
+    /// An axis from 0, or logarithmic if the largest value is over 20 times the smallest.
     fn of(values: impl Iterator<Item = f64> + Clone) -> Axis {
         let largest = values.clone().fold(0.0, f64::max);
         let least = values.filter(|v| *v > 0.0).fold(f64::INFINITY, f64::min);
@@ -593,8 +592,7 @@ mod tests {
             assert!(picture.contains(name), "{name}");
         }
         assert_eq!(picture.matches("<polyline").count(), 12);
-        // The merge takes 29 seconds. Each panel has a dot for each second of the merge, and the
-        // legend has a dot for each run.
+        // Each panel has a dot for each second of the merge, and the legend one for each run.
         assert_eq!(picture.matches("<circle").count(), 29 * 6 + 2);
         assert!(picture.contains("diskann &lt;merging&gt;, 32 s, a merge: P50"));
         assert!(picture.contains("dots: a merge is running") && picture.contains(">60</text>"));

@@ -30,8 +30,7 @@ pub struct Setting {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Remembered {
-    /// All facts on which the index depends, compared as text, so a collision of hashes is
-    /// harmless.
+    /// All facts on which the index depends, so that a collision of hashes is harmless.
     made_from: String,
     report: Value,
 }

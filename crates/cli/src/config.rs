@@ -50,8 +50,7 @@ impl Expanded {
     }
 }
 
-/// Inserts the options of `--config` after the name of the command. `arguments` is clap's built
-/// definition of all arguments.
+/// Inserts the options of `--config` after the name of the command.
 pub fn expanded(words: Vec<OsString>, arguments: &clap::Command) -> Result<Expanded, Failure> {
     let as_typed = |words| Expanded { words, said: None };
     let command = words

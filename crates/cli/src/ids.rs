@@ -33,8 +33,7 @@ pub fn read(path: &Path) -> Result<Vec<u64>, Failure> {
     })
 }
 
-/// Reads ids from words, from a file that one word names, or from the file of an option. Refuses a
-/// word that is both an id and the name of a file.
+/// Reads ids from words or a file. Refuses a word that is both an id and the name of a file.
 pub fn given(words: &[PathBuf], file: Option<&Path>) -> Result<Option<Vec<u64>>, Failure> {
     let id_of = |word: &PathBuf| word.to_str().and_then(|word| one(word).ok());
     match (words, file) {

@@ -61,8 +61,7 @@ impl Files<'_> {
             check(&NoRows::new(outline.element, outline.dim))?;
         }
         let beside = beside.filter(|_| !is_same);
-        // Errors in attributes come before the copy of the vectors. A second Parquet file is only
-        // checked here.
+        // Errors in attributes come before the copy. A second Parquet file is only checked here.
         let (rows, copied) = match (beside, &outline) {
             (Some(file), Some(outline)) if parquet::is_one(file) => {
                 parquet::check(file, &of_vectors(&columns, outline.rows), target)?;
@@ -170,8 +169,7 @@ impl<'a> Vectors<'a> {
         }
     }
 
-    /// The outline of a Parquet file, for checks before [`open`](Self::open) copies the file.
-    /// `None` if the file is no Parquet file, or has no rows.
+    /// The outline of a Parquet file, before [`open`](Self::open) copies it. `None` without rows.
     pub fn outline(&self) -> Result<Option<Outline>, Failure> {
         let Some(column) = self.parquet() else {
             return Ok(None);
@@ -184,8 +182,7 @@ impl<'a> Vectors<'a> {
         )
     }
 
-    /// Like [`outline`](Self::outline), but also for other files. `None` if a Parquet file has no
-    /// rows.
+    /// Like [`outline`](Self::outline), but also for other files.
     pub fn shape(&self) -> Result<Option<Outline>, Failure> {
         if self.parquet().is_some() {
             return self.outline();
@@ -400,9 +397,8 @@ fn copied(path: &Path, target: Target) -> Result<(File, u64), Failure> {
     Ok((copy, bytes))
 }
 
-/// Checks the options that name a key of the lines. If no line has the key, but a similar one, the
-/// name is probably misspelt, and a payload or a time would become a column of another type, for
-/// good: an error. Without a similar key, the lines may lack values: a warning.
+/// Checks the options that name a key of the lines. If no line has the key, a similar key is an
+/// error, since the name is probably misspelt; otherwise there is a warning.
 fn check_keys(
     file: &Path,
     rows: &JsonRows,

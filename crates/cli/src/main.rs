@@ -36,8 +36,7 @@ use crate::args::{Arguments, ClusterCommand, Command};
 #[global_allocator]
 static ALLOCATOR: stratann::RecordingAllocator = stratann::RecordingAllocator;
 
-/// `STRATANN_LOG` overrides the level. A server's log is read later, so it has times and messages
-/// about normal operation.
+/// `STRATANN_LOG` overrides the level. A server's log has times, since it is read later.
 fn logged(arguments: &Arguments) -> (log::LevelFilter, Form) {
     let server = match &arguments.command {
         Command::MemoryServer(of) => Some(&of.server),

@@ -30,8 +30,7 @@ fn start(options: Options) -> Running {
 /// The time limit for a reply that will arrive, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(500);
-/// This time is longer than each step of these tests, unless a message is lost. A stalling server
-/// stalls for longer.
+/// Longer than each step of these tests, unless a message is lost.
 const LONG: Duration = Duration::from_secs(60);
 const STALL: Duration = Duration::from_secs(600);
 

@@ -11,8 +11,7 @@ pub enum Failure {
     Wrong(String),
     /// The command failed. The exit status is 1.
     Failed(String),
-    /// The reader of the output has closed the pipe (`stratann stats | head`). No error is printed,
-    /// and the exit status is 0.
+    /// The reader of the output has closed the pipe: no error is printed, and the status is 0.
     Closed,
 }
 

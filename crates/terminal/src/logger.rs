@@ -30,8 +30,7 @@ static FORM: OnceLock<Form> = OnceLock::new();
 /// The variable with the lowest level to show: error, warn, info, debug or off.
 const LEVEL: &str = "STRATANN_LOG";
 
-/// Shows messages of this level and of more severe levels, unless `STRATANN_LOG` sets another
-/// level.
+/// Shows messages from this level on, unless `STRATANN_LOG` sets another.
 pub fn install(level: log::LevelFilter, form: Form) {
     let named = std::env::var(LEVEL).ok();
     let level = named.and_then(|name| name.parse().ok()).unwrap_or(level);
@@ -83,8 +82,7 @@ fn line(
 fn time(at: SystemTime) -> String {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    // In this computation, years begin with March, so that a leap day is the last day of a year.
-    // 400 years have 146,097 days, and 1970-01-01 is day 719,468 from 0000-03-01 on.
+    // Years begin with March, so that leap days end years; 1970-01-01 is day 719,468.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -143,8 +141,7 @@ mod tests {
 
     #[test]
     fn moments_are_those_of_the_calendar() {
-        // From `date -u -d @N +%FT%TZ`: the first day, leap days, a year without one, and ends of
-        // years.
+        // From `date -u -d @N +%FT%TZ`.
         for (seconds, right) in [
             (0, "1970-01-01T00:00:00.007Z"),
             (951_782_400, "2000-02-29T00:00:00.007Z"),

@@ -52,8 +52,7 @@ impl Output {
     }
 }
 
-/// Refuses a file for results before the work begins, if the file cannot be written. Also refuses
-/// an existing file, unless `overwrite` is set.
+/// Refuses, before the work, a file that cannot be written, or that exists without `overwrite`.
 pub fn refuse(path: &Path, overwrite: bool) -> Result<(), Failure> {
     if path.is_dir() {
         return Err(Failure::Wrong(format!(

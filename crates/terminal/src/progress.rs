@@ -25,8 +25,7 @@ pub fn end_at_interrupts() {
     install();
 }
 
-/// From now on, the first Ctrl-C, `kill` or hang-up only asks the work to stop, and the second ends
-/// the program.
+/// From now on, the first signal only asks the work to stop, and the second ends the program.
 pub fn catch_interrupts() {
     HEEDED.store(true, Ordering::SeqCst);
     install();
@@ -39,9 +38,8 @@ fn install() {
                 "cannot handle signals ({error}); Ctrl-C and kill will end the program without removing its temporary files"
             );
         };
-        // The thread that serves the handlers installs them: without this thread, no signal would
-        // end the program. The work waits, since an earlier signal would leave temporary files
-        // behind.
+        // This thread installs the handlers: without it, no signal would end the program. The work
+        // waits, since an early signal would leave temporary files.
         let (installed, until_installed) = std::sync::mpsc::channel();
         let serve = move || match Signals::new(heeded()) {
             Ok(mut signals) => {
@@ -59,8 +57,7 @@ fn install() {
     });
 }
 
-/// Makes a write beyond the file size limit (`ulimit -f`) an error, instead of the end of the
-/// program. If that fails, logs a warning.
+/// Turns a write beyond the file size limit (`ulimit -f`) into an error.
 pub fn outlive_limits() {
     if let Err(error) = signal_hook::flag::register(SIGXFSZ, Arc::default()) {
         log::warn!(
@@ -84,8 +81,7 @@ fn stop(signal: c_int) {
     INTERRUPTED.store(true, Ordering::SeqCst);
 }
 
-/// Waits for at most a second. If no program reads standard error, this thread must still handle
-/// later signals.
+/// Waits for at most a second, since no program may read standard error.
 fn say_soon(line: &'static str) {
     let (said, until_said) = std::sync::mpsc::channel();
     let write = move || {
@@ -143,8 +139,8 @@ pub struct Shown {
     started: Instant,
     stage: Mutex<Option<Stage>>,
     done: AtomicU64,
-    /// The time until which `advance` shows nothing, in milliseconds after `started`. Threads of a
-    /// build call `advance` thousands of times a second, and must rarely take the lock.
+    /// The time of the next display, in milliseconds. Threads call `advance` thousands of times a
+    /// second, and must rarely take the lock.
     next_ms: AtomicU64,
     /// Whether a line says that a stage is done.
     says_done: bool,
@@ -157,8 +153,7 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 const LINE_AT_LEAST: Duration = Duration::from_secs(1);
 
 impl Shown {
-    /// Shows a bar on a terminal, and lines elsewhere. With `quiet`, shows only warnings. Catches
-    /// signals ([`catch_interrupts`]).
+    /// Shows a bar on a terminal, and lines elsewhere; with `quiet`, only warnings.
     pub fn new(quiet: bool) -> Shown {
         catch_interrupts();
         Shown {
@@ -167,8 +162,7 @@ impl Shown {
         }
     }
 
-    /// Like [`new`](Self::new), for work before a result. The work leaves no files behind, so
-    /// Ctrl-C ends the program at once. No line says that a stage is done.
+    /// Like [`new`](Self::new), for work without files, which Ctrl-C ends at once.
     pub fn of_reader(quiet: bool) -> Shown {
         let face = if quiet {
             Face::Quiet

@@ -9,8 +9,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Creates a table. A column whose name starts with `<` has words, aligned left. Other columns
-    /// have numbers.
+    /// Creates a table. Columns named `<…` have words, aligned left, and others numbers.
     pub fn new(columns: &[&str]) -> Table {
         Table {
             header: columns

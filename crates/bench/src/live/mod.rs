@@ -276,8 +276,7 @@ fn take(
         .ok_or_else(|| Failure::Failed("the stratann process of a step measured nothing".into()))
 }
 
-/// The insert strategy that an index really uses. If direct inserts are not possible, vectors wait
-/// for a merge.
+/// The insert strategy that an index really uses.
 fn way(live: &LiveRun, run: &PlannedRun, stats: &stratann::Stats) -> Result<String, Failure> {
     let asked = live.update(&run.preset);
     match (&stats.direct, asked) {

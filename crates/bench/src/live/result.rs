@@ -125,8 +125,7 @@ pub struct OverTime {
     pub p50_us: Option<[f64; 2]>,
     /// The ratio of the largest to the smallest P50.
     pub p50_ratio: Option<f64>,
-    /// The smallest and the largest P50 before the first insert, without the first window. The
-    /// difference is the noise of the machine.
+    /// The smallest and largest P50 before the first insert, without the first window.
     pub alone_p50_us: Option<[f64; 2]>,
     /// Peak memory in bytes.
     pub peak_rss_bytes: u64,
@@ -151,8 +150,7 @@ pub struct Inserted {
     pub merge: Option<Merge>,
     /// Rows a second, with the merge.
     pub inserts_a_second: f64,
-    /// Pages read to find neighbours, for each insert. With a merge, this figure and the next three
-    /// are null.
+    /// Pages that an insert reads to find neighbours. With a merge, these four figures are null.
     pub pages_read: Option<f64>,
     /// Pages written for each insert.
     pub pages_written: Option<f64>,

@@ -148,8 +148,7 @@ impl Work {
         &self.0
     }
 
-    /// Replaces the copy of an index. The copy is synced, so that its writes do not disturb the
-    /// measurement.
+    /// Replaces the copy of an index, and syncs it before the measurement.
     pub fn copy(&self, index: &Path) -> Result<(), Failure> {
         let copy = self.0.join(INDEX);
         if copy.exists() {

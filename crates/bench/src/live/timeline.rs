@@ -33,8 +33,7 @@ use crate::live::way;
 use crate::measured::percentile;
 
 const ROWS: usize = 16;
-/// The number of queries of a call, for each searching thread. With one thread, a call has one
-/// query.
+/// The number of queries of a call for each thread; one for a single thread.
 const QUERIES: usize = 16;
 const MOST: Duration = Duration::from_secs(5);
 const NAP: Duration = Duration::from_millis(20);
@@ -260,8 +259,7 @@ impl Shared<'_> {
             let rows = MatrixRef::new(bytes, count, queries.dim(), queries.element())?;
             let (low, high) = (self.low.load(Acquire), self.high.load(Acquire));
             let found = self.live.search(&rows, &options)?;
-            // The rows that were live during the whole search, and the rows that were live for a
-            // part of it.
+            // The rows that were live during the whole search, and during a part of it.
             let live = self.going.load(Acquire)..high;
             let perhaps = low..self.coming.load(Acquire);
             let judged = (0..count).filter_map(|query| {
@@ -377,8 +375,7 @@ pub fn run(task: &Task<'_>, timeline: &Timeline) -> Result<Found, Failure> {
                 .is_some_and(|(_, merge)| merge.is_finished())
                 && let Some(merge) = merging.take()
             {
-                // The merge may have included the vectors that waited at the last record, so the
-                // next record decides.
+                // The merge may include the vectors of the last record, so the next record decides.
                 watch.merges.push(joined(merge)?);
             } else if merging.is_none() && watch.merge_is_due() && !watch.is_over() {
                 let merge = started(scope, || live.compact(&Interruptible))?;
@@ -507,8 +504,7 @@ impl<'a> Watch<'a> {
 
     fn look(&mut self, merging: bool) {
         let shared = self.shared;
-        // The order of these reads matters: a deleted row must count as inserted, and an inserted
-        // row must wait for a merge or be merged.
+        // In this order, a deleted row counts as inserted, and an inserted row waits or is merged.
         let low = shared.low.load(Acquire);
         let high = shared.high.load(Acquire);
         let stats = shared.live.stats();

@@ -12,8 +12,7 @@ use stratann_terminal::failure::Failure;
 use crate::live::keys::K;
 
 const SAMPLE: usize = 1_000;
-/// The order of summation may differ, so the distance of a result may exceed the true k-th distance
-/// by this share.
+/// In another order of summation, a result's distance may exceed the true one by this share.
 const TOLERANCE: f32 = 1e-6;
 
 /// The first rows of a file.
@@ -83,8 +82,7 @@ impl Truth {
         }
         let rows = sample.len() / queries.row_bytes();
         let sample = Matrix::new(sample, rows, queries.dim(), queries.element())?;
-        // In random order, the k nearest live rows are among the k * rows / least nearest rows on
-        // average. A multiple leaves a margin for other orders.
+        // In random order, k * rows / least rows would do on average; the rest is a margin.
         let all = base.rows == least;
         let enough = match all {
             true => K,
@@ -109,9 +107,8 @@ impl Truth {
         self.nearest.queries
     }
 
-    /// Judges the results of a query. `live` are the rows that were live during the whole search,
-    /// and `perhaps` the rows that were live for a part of it. Returns `None` if the query is not
-    /// in the sample, or if too few of its nearest rows are live.
+    /// Judges a query by the rows that were live, and `perhaps` live. `None` if the query is not in
+    /// the sample, or if too few of its nearest rows are live.
     pub fn judge(
         &self,
         query: usize,

@@ -34,8 +34,7 @@ pub fn check_one(taker: &str, options: &[(&str, &str, usize)]) -> Result<(), Fai
     }
 }
 
-/// The results of a query as a line of JSON. A line has fewer than k results if the search found
-/// fewer.
+/// The results of a query, perhaps fewer than k, as a line of JSON.
 #[derive(Serialize)]
 struct Answers<'a> {
     query: usize,

@@ -28,8 +28,7 @@ pub fn run(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
         index: &arguments.index,
         memory: arguments.write.memory,
     };
-    // An open index and the copy together could exceed the memory, so the index is opened before
-    // and after.
+    // The index is closed during the copy, since both could exceed the memory.
     let check = |shape: &NoRows| {
         let live = open(&arguments.index, &arguments.write)?;
         Ok(live.check_shape(shape.element(), shape.dim())?)

@@ -24,8 +24,7 @@ struct Page<'a> {
     distances: &'a [f32],
     #[serde(flatten)]
     beside: Option<AllBeside>,
-    /// Whether the pages so far certainly have every vector that is nearer than the last vector of
-    /// this page.
+    /// Whether every vector nearer than the last one of this page has certainly been returned.
     complete: bool,
 }
 

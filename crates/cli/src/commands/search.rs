@@ -20,8 +20,7 @@ use super::{answers, near};
 use crate::args::{SearchArguments, threads_or_cores};
 use crate::input::{Vectors, check_parquet};
 
-/// The maximum number of times that a search opens an index again because another process changed
-/// it.
+/// The most times that a search opens an index again after another process's change.
 const MOST_OPENINGS: usize = 20;
 
 struct Searcher<'a> {
@@ -316,9 +315,8 @@ impl Searcher<'_> {
         }
     }
 
-    /// Finds the smallest list size, or number of probes, whose recall reaches `target`. The size
-    /// is doubled until the recall is reached, and then bisected. The bisection ignores noise in
-    /// the recall.
+    /// Doubles the list size, or the number of probes, until the recall reaches `target`. Then
+    /// bisects, and ignores noise in the recall.
     fn reach(&mut self, target: f64) -> Result<(Detailed, SearchResults), Failure> {
         let largest = self.target.vectors();
         let recall = |detailed: &Detailed| detailed.measured.recall.unwrap_or(0.0);
@@ -374,8 +372,7 @@ pub fn options_of(
         k: arguments.k,
         beam: arguments.beam.or(preset.map(|p: Preset| p.beam)),
         strategy: arguments.strategy.or(preset.map(|p| p.strategy)),
-        // If there is no navigation graph, or no memory for it, a preset with navigation searches
-        // without it.
+        // A search goes without the navigation graph if there is none, or no memory for it.
         navigation: arguments
             .navigation()
             .or(preset.map(|p| p.navigation && target.has_navigation())),
@@ -534,11 +531,9 @@ fn explained(
     text
 }
 
-/// The bytes of queries, ground truth, results and threads, minus `PROGRAM`, which the budget
-/// already has.
+/// The bytes of queries, ground truth, results and threads, beyond `PROGRAM`.
 fn beside(queries: &dyn VectorSource, arguments: &SearchArguments, threads: usize) -> u64 {
-    /// A result has an id of eight bytes and a distance. An entry of the ground truth has an id of
-    /// four bytes and a distance.
+    /// The bytes of an id and a distance; in the ground truth, an id has four bytes.
     const ANSWER: usize = 12;
     const EXACT: usize = 8;
     /// The budget counts space for some thousands of results with the program.

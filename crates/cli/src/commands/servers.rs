@@ -52,8 +52,7 @@ pub fn failed(error: TierError) -> Failure {
     Failure::Failed(error.to_string())
 }
 
-/// The secret comes from the file, or else from the environment. On this machine, the default is
-/// the user's own secret.
+/// Reads the secret of the file, or else of the environment, or else of the user.
 fn secret(file: Option<&Path>, name: &str) -> Result<Option<Secret>, Failure> {
     let given = match file {
         Some(path) => Secret::read(path).map(Some),

@@ -57,8 +57,7 @@ impl Target {
         paths
     }
 
-    /// `beside`: the bytes of the process's budget outside the indexes. Without `shown`, the
-    /// indexes are only examined, and none is unpacked.
+    /// `beside`: the process's bytes outside the indexes. Without `shown`, no index is unpacked.
     pub fn open(
         paths: Vec<PathBuf>,
         arguments: &SearchArguments,
@@ -247,9 +246,7 @@ impl Target {
             || arguments.rerank_ratio.is_some()
     }
 
-    /// The preset's re-ranking, with the options that the user typed. With `None`, each index uses
-    /// its own preset. For several indexes, the preset of the first index completes the typed
-    /// options.
+    /// The preset's re-ranking with the typed options. `None`: each index uses its own preset.
     pub fn rerank(&self, arguments: &SearchArguments) -> Option<Rerank> {
         let typed = Self::types_rerank(arguments);
         let own = match self {

@@ -105,8 +105,7 @@ pub fn delete(arguments: &DeleteArguments, quiet: bool) -> Result<(), Failure> {
 
 pub fn set_attributes(arguments: &SetAttributesArguments, quiet: bool) -> Result<(), Failure> {
     let shown = Shown::new(quiet);
-    // The file may be long, so a path without an index is refused first. The open index may need
-    // the memory of the read.
+    // Refuses a wrong path first. The index is opened later, since the read may need its memory.
     stratann::vectors_in(&arguments.index).map_err(changing)?;
     let (rows, ids) = input::attributes(arguments, &shown)?;
     let live = open(&arguments.index, &arguments.write)?;

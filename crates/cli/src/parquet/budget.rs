@@ -20,8 +20,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// `memory` is the cap of the process. A quarter of the cap is for the process itself.
-    /// `has_option` says whether the command has the option `--memory`.
+    /// `memory` is the cap of the process. `has_option`: whether the command has `--memory`.
     pub fn new(memory: Option<u64>, has_option: bool) -> Self {
         let cap = memory.unwrap_or(WITHOUT);
         Self {

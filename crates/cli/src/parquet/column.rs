@@ -43,8 +43,7 @@ impl Most {
         text: MOST_STRING,
         remedy: "Leave the column out with --without, or make it the payload with --payload",
     };
-    /// The limit of items is half the limit of bytes, since an item takes at least two bytes of
-    /// JSON.
+    /// Items have half the limit of bytes, since each takes at least two bytes of JSON.
     const PAYLOAD: Self = Self {
         items: MOST_PAYLOAD / 2,
         text: MOST_PAYLOAD,
@@ -75,8 +74,7 @@ pub enum Kind {
 }
 
 impl Column {
-    /// The columns of a schema that become attributes or the payload, in the order of the schema.
-    /// Fails if two columns have the same name, or if no attribute can have the type of a column.
+    /// The columns that become attributes or the payload. Fails for wrong types and equal names.
     pub fn all(
         schema: &SchemaDescriptor,
         payload: Option<&str>,
@@ -154,8 +152,7 @@ impl Column {
     }
 }
 
-/// The leaf of a column that can become an attribute. Each row of the column has one value, or one
-/// list of strings or integers.
+/// The leaf of a column of values, or of lists of strings or integers.
 pub fn leaf_of(schema: &SchemaDescriptor, at: usize, field: &Type) -> Option<(usize, Kind)> {
     let (leaf, is_list) = leaf_at(schema, at, field)?;
     let kind = kind_of(&schema.column(leaf))?;
@@ -254,8 +251,7 @@ enum Source<'a> {
 }
 
 impl Values<'_> {
-    /// Reads the next `rows` rows as JSON texts without line ends. `first` is the number of the
-    /// first row in the file.
+    /// Reads `rows` rows, from `first` on, as JSON texts without line ends.
     pub fn next(&mut self, rows: usize, first: u64) -> Result<Vec<String>, ParquetError> {
         let texts = match &mut self.source {
             Source::Leaf(leaf) => leaf.next(rows, self.budget)?,
@@ -430,8 +426,7 @@ impl Levels {
         self.item.map_or(0, |_| values as u64)
     }
 
-    /// If a list of the last read has too many items, returns the error for it, and null for the
-    /// other rows.
+    /// The error for a list with too many items in the last read, and null for other rows.
     fn refused(&self, most: Most, rows: usize) -> Option<Vec<Text>> {
         let item = self.item?;
         let mut lengths: Vec<usize> = Vec::with_capacity(rows);

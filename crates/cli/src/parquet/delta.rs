@@ -70,8 +70,7 @@ fn bits(bytes: &[u8], from: usize, width: usize) -> u64 {
 mod tests {
     use super::*;
 
-    /// The encoding of `count` lengths: 5, 8, 11 and so on. All deltas are equal, so they take 0
-    /// bits.
+    /// The encoding of `count` lengths 5, 8, 11 and so on, whose equal deltas take 0 bits.
     fn rising(count: u8) -> Vec<u8> {
         vec![0x80, 0x01, 4, count, 10, 6, 0, 0, 0, 0]
     }

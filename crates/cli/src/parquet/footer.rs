@@ -22,12 +22,10 @@ use super::thrift::{I32, LIST, Malformed, STRUCT, TEXT, Thrift};
 /// The maximum depth of nested groups. A list takes two groups.
 const DEEPEST: usize = 64;
 
-/// The maximum number of bytes in memory for each byte of a footer. A column chunk takes 20 bytes
-/// in the footer.
+/// The most bytes in memory for each byte of a footer.
 const IN_MEMORY: u64 = 25;
 
-/// Opens a file, and takes the memory of its footer from the budget. Fails if the schema is too
-/// deep.
+/// Opens a file, and takes its footer's memory from the budget. Fails if the schema is too deep.
 pub fn open(file: File, budget: &Budget) -> Result<SerializedFileReader<File>, ParquetError> {
     const TAIL: u64 = 8;
     let length = file.metadata().map_err(unreadable)?.len();

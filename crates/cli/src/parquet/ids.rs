@@ -16,8 +16,7 @@ pub struct IdColumn {
 }
 
 impl IdColumn {
-    /// The column of field `at`. `option` is the option that names the column. Fails if a row may
-    /// have anything but one whole number.
+    /// The column of field `at`, named by `option`. Fails if a row may be anything but one number.
     pub fn of(schema: &SchemaDescriptor, at: usize, option: &str) -> Result<Self, ParquetError> {
         let field = &schema.root_schema().get_fields()[at];
         let leaf = leaf_at(schema, at, field).filter(|&(_, is_list)| !is_list);

@@ -72,8 +72,7 @@ pub fn is_one(path: &Path) -> bool {
     is_named(path) || (path.is_file() && File::open(path).is_ok_and(begins))
 }
 
-/// Opens a file that is read by position. A pipe is refused first, since its opening waits for the
-/// other program.
+/// Opens a file that is read by position. A pipe is refused before it is opened.
 pub fn open(path: &Path) -> Result<File, Failure> {
     if pipe::is_one(path)? {
         return Err(Failure::Wrong(format!(
@@ -129,8 +128,7 @@ pub fn read(path: &Path, wanted: &Wanted, target: Target) -> Result<Contents, Fa
     Ok(contents)
 }
 
-/// The dimension and the element type of the first vector, and the number of rows. `None` if the
-/// file has no rows. Only the footer and this vector are read.
+/// The dimension and type of the first vector, and the number of rows; `None` without rows.
 pub fn shape(path: &Path, wanted: &Wanted, target: Target) -> Result<Option<Outline>, Failure> {
     let name = path.display().to_string();
     let file = open(path)?;
@@ -186,8 +184,7 @@ pub fn vector_columns(path: &Path) -> Vec<String> {
     columns.unwrap_or_default()
 }
 
-/// Returns the index folder. If the folder does not exist, returns the nearest existing folder
-/// above it.
+/// The index folder, or the nearest existing folder above it.
 pub fn folder_of(index: &Path) -> PathBuf {
     let above = index.ancestors();
     let there = above.filter(|folder| !folder.as_os_str().is_empty());
@@ -195,8 +192,8 @@ pub fn folder_of(index: &Path) -> PathBuf {
     there.unwrap_or(Path::new(".")).to_owned()
 }
 
-/// Turns a panic of the reader into an error, without a message. Two kinds of damage make it panic:
-/// a column that begins before the file, and values in a dictionary that does not exist.
+/// Turns a panic of the reader into an error. It panics on columns that begin before the file,
+/// and on missing dictionaries.
 fn guarded<T>(work: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));

@@ -238,8 +238,7 @@ impl CheckedPages {
         Ok(())
     }
 
-    /// Takes the memory of a page's values until the next batch. The last page keeps its memory
-    /// longer, since the next batch may read its values.
+    /// Takes the memory of a page's values until the next batch; the last page's memory stays.
     fn take_lists(&mut self, bytes: u64) -> Result<()> {
         self.budget.take(bytes)?;
         self.taken.lists += bytes;
@@ -247,9 +246,7 @@ impl CheckedPages {
         Ok(())
     }
 
-    /// Refuses a page that decompresses to more bytes than its header says (gzip), or perhaps to
-    /// more than the budget has (frames of LZ4). The reader would allocate memory for all of these
-    /// bytes.
+    /// Refuses a page that decompresses to more bytes than its header says, or the budget has.
     fn check_compressed(&self, header: &Header, begin: u64) -> Result<()> {
         if !header.is_compressed {
             return Ok(());
@@ -288,8 +285,7 @@ impl CheckedPages {
         Ok(())
     }
 
-    /// Refuses a page whose bytes claim too many values or too long texts. Records the longest text
-    /// of a dictionary.
+    /// Refuses a page with too many values or too long texts. Records a dictionary's longest text.
     fn check(&mut self, page: &Page) -> Result<()> {
         match page {
             Page::DictionaryPage { buf, .. } => {
@@ -312,8 +308,7 @@ impl CheckedPages {
                     (self.has_nulls, *def_level_encoding),
                 ];
                 for (_, encoding) in levels.into_iter().filter(|(has, _)| *has) {
-                    // Only levels in RLE have a length in front. No file with delta-encoded lengths
-                    // has other levels.
+                    // Only RLE levels have a length; files of delta lengths have no others.
                     if encoding != Encoding::RLE {
                         return Ok(());
                     }
@@ -336,8 +331,7 @@ impl CheckedPages {
         }
     }
 
-    /// Refuses a page with more lengths of texts than values. If texts are stored without the
-    /// beginning of the previous text, takes the memory of the complete texts.
+    /// Refuses a page with more lengths than values. Takes the memory of texts without prefix.
     fn check_values(&mut self, values: &[u8], encoding: Encoding, count: u32) -> Result<()> {
         let most = u64::from(count);
         let lengths = |bytes: &[u8]| {

@@ -111,8 +111,7 @@ fn a_dictionary_that_says_more_than_it_can_hold_is_refused_before_there_is_room(
     assert!(found.contains("dictionary of"), "{found}");
 }
 
-/// A file with one page of 600 numbers and a wrong size. The page begins at offset 4, with its type
-/// (15 00) and its two sizes (15 and two bytes each).
+/// A file with one page of 600 numbers and a wrong size, at the type (15 00) at offset 4.
 fn with_size(compression: Compression, size: &[u8]) -> Vec<u8> {
     let numbers = (0..600).map(|at: i32| Some(at.wrapping_mul(0x9e37_79b1_u32.cast_signed())));
     let column = ("required int32 n;", Values::Integers(numbers.collect()));

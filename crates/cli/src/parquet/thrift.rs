@@ -71,8 +71,7 @@ impl<'a> Thrift<'a> {
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// Reads the number and the type of the next field. Returns `None` at the end of the structure.
-    /// `last` is the number of the previous field, or 0.
+    /// Reads the next field's number and type; `None` at the end. `last` is the last number, or 0.
     pub fn field(&mut self, last: &mut i16) -> Result<Option<(i16, u8)>, Malformed> {
         let byte = self.byte()?;
         let kind = byte & 15;

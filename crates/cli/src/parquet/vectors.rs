@@ -58,8 +58,7 @@ impl VectorColumn {
         })
     }
 
-    /// Replaces `out` by the elements of the next `rows` rows. `first` is the number of the first
-    /// row in the file.
+    /// Replaces `out` by the elements of `rows` rows, from `first` on.
     pub fn next(
         &mut self,
         lists: &mut Lists,

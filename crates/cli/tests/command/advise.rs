@@ -53,16 +53,14 @@ fn a_device_of_blocks_and_finer_memory_want_different_indexes() {
             assert!(number(&line["size"]) > 128e6, "{line}");
             assert!(number(&line["throughput"]) > 0.0, "{line}");
         }
-        // The wait for the device follows from counts. The CPU time is measured, so the test
-        // subtracts it.
+        // The wait for the device follows from counts, without the measured CPU time.
         let waits = |name: &str| {
             let of = lines.iter().filter(|line| line["preset"] == name);
             of.map(|line| number(&line["latency_us"]) - 1e6 * number(&line["cpu"]))
                 .fold(f64::INFINITY, f64::min)
         };
         for line in &lines {
-            // The throughput is at most this bound by the processor, for one thread with eight
-            // queries in flight.
+            // The processor bounds the throughput of one thread with eight queries in flight.
             let [cpu, throughput] = ["cpu", "throughput"].map(|key| number(&line[key]));
             let processor = 1.0 / cpu;
             assert!(throughput <= processor * 1.000_001, "{line}");

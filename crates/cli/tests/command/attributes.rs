@@ -734,8 +734,7 @@ fn log_bytes(index: &std::path::Path) -> u64 {
         .sum()
 }
 
-/// Interrupts the command as soon as the log has grown. If the command ended first, calls `before`
-/// and tries again.
+/// Interrupts the command when the log has grown. If it was too late, tries again.
 #[cfg(unix)]
 fn interrupted(place: &Place, words: &[&str], before: impl Fn()) -> String {
     let index = place.path("large");

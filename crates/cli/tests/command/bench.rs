@@ -381,8 +381,7 @@ fn live_updates_over_time() {
     assert!(sum(stratann, "inserts") > 0 && live["settings"]["built"] == 2000);
     assert_eq!(odinann["live"]["way"], "relocate");
     assert!(sum(odinann, "pages_read") > 0 && sum(odinann, "pages_written") > 0);
-    // A run inserts at most 800 rows a second (300 with merges), since no call begins before its
-    // time.
+    // Calls are paced, so a run inserts at most 800 rows a second (300 with merges).
     for (run, rate) in [(odinann, 800.0), (merging, 300.0), (replacing, 800.0)] {
         let (inserts, most) = (sum(run, "inserts"), rate * end(run) + 16.0);
         assert!(inserts > 0 && inserts as f64 <= most, "{most}: {run}");

@@ -5,8 +5,7 @@ use std::fs;
 use crate::support::{DIM, Place, QUERIES, ROWS, bin, f32s, keys, u8s};
 use serde_json::Value;
 
-/// The indexes `shelf/low` and `shelf/high` have half of the rows each, and share the codebook
-/// `code`. Ids are row numbers.
+/// `shelf/low` and `shelf/high` have half of the rows each, and share the codebook `code`.
 fn halves() -> Place {
     let place = Place::new();
     place

@@ -21,8 +21,7 @@ pub const WAYS: [(&str, &str); 4] = [
 
 const ALL: usize = 20_000;
 
-/// Checks that searches find the rows `first..end`, no later rows, and no row twice. The path to an
-/// outlier is long if adjacency lists are full of nearer nodes.
+/// Checks that searches find the rows `first..end` once, and no later rows.
 #[track_caller]
 pub fn found_up_to(place: &Place, first: usize, end: usize, at: &str) {
     let count = (end + 100).min(ALL) - first;
@@ -127,8 +126,7 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
             );
         }
 
-        // The ids are of a vector of the build, an inserted vector, a deleted vector, and no
-        // vector.
+        // The ids are of a built, an inserted, a deleted and no vector.
         let replaced = [10, 2_010, 0, 7_000];
         place.write("upsert.ids", &lines(replaced));
         place.write("upsert.u8bin", &rows(3_000, 4));
@@ -269,8 +267,7 @@ fn a_killed_direct_insert_keeps_what_was_logged() {
     panic!("only {middle} kills hit the middle of an insert, {replayed} of them with a log");
 }
 
-/// Returns the number of kills in the middle of an insert, and the number of kills that left
-/// records in a log.
+/// The number of kills within an insert, and of kills that left records in a log.
 fn kill_inserts(preset: &str, way: &str, kills: usize, round: u64) -> (usize, usize) {
     const ROWS: usize = 600;
     /// The number of kills before the test takes a new copy of the index.
@@ -449,8 +446,7 @@ fn readers_search_while_vectors_get_in_directly() {
                     let right = |pair: &[(u64, f32)]| pair[0].1 <= pair[1].1;
                     assert!(answers.windows(2).all(right), "{answers:?}");
                 }
-                // While threads change lists, a search may miss rows, which a long list finds
-                // later.
+                // While threads change lists, a search may miss rows; a long list finds them.
                 assert!(missed.len() <= BUILT / 100, "{preset}: {missed:?}");
                 for id in missed {
                     place.write("missed.u8bin", &rows(id as usize, 1));

@@ -11,8 +11,7 @@ use crate::update::{lines, logged_or_ended};
 
 const MORE: usize = 1_500;
 
-/// Options that choose how to insert, and whether the call gives ids. In order: vectors wait for a
-/// merge (twice), the preset's method, direct inserts.
+/// The options of each way to insert, and whether the call gives ids.
 const WAYS: [(&[&str], bool); 4] = [
     (&["--update", "merge"], false),
     (&["--update", "merge"], true),
@@ -43,8 +42,7 @@ fn count(place: &Place) -> usize {
     stats.stdout.trim().parse().unwrap()
 }
 
-/// The vectors of the index are the rows of the build and then the rows of the file, by ascending
-/// id.
+/// The index has the rows of the build and then the rows of the file, by ascending id.
 #[track_caller]
 fn each_is_in_once(place: &Place) {
     place

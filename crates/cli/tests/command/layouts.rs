@@ -79,8 +79,7 @@ fn every_layout_and_compression() {
         let human = place.run(&["stats", "index"]).done().stdout;
         assert!(human.contains(layout), "{what}: {human}");
 
-        // All vectors are ranked in one batch, so the results are exact. With several batches, the
-        // first batch without a change would end the ranking.
+        // One batch ranks all vectors exactly; the first of several could end the ranking.
         let exact = place.search(&["--list", "1000", "--benefit", "0", "--rerank-batch", "1000"]);
         match layout {
             // The search reads no trailing parts of candidates whose rank is certain.

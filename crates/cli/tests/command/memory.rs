@@ -22,8 +22,7 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures")).join(name)
 }
 
-/// The bytes that a budget has for the program's files and libraries (`PROGRAM` in the engine's
-/// `plan.rs`).
+/// The budget's bytes for files and libraries (`PROGRAM` in the engine's `plan.rs`).
 const FILES: u64 = 6_000_000;
 
 /// The peak is sampled, since the kernel does not report it after the end of the process. Pages of

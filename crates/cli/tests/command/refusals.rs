@@ -392,11 +392,9 @@ fn what_may_not_be_read_is_not_called_damaged() {
     let mode = |name: &str, mode: u32| {
         fs::set_permissions(place.path(name), fs::Permissions::from_mode(mode)).unwrap();
     };
-    // Root can read every file. So if the test runs as root, the command runs as another user, from
-    // a copy.
+    // Root can read every file, so another user runs a copy of the command.
     let root = fs::metadata(place.path("index")).unwrap().uid() == 0;
-    // If this process wrote the copy, a command of another test could inherit the open file, and
-    // the busy copy could not be started.
+    // If this process wrote the copy, another test's command could inherit the open file.
     let copy = std::process::Command::new("cp")
         .arg(env!("CARGO_BIN_EXE_stratann"))
         .arg(place.path("stratann"))

@@ -9,8 +9,7 @@ use std::process::{Command, Stdio};
 
 use crate::support::{Place, Ran, SMALL_BUILD};
 
-/// The numbers of steps, and the KiB of each step. Most commands need little more memory than the
-/// program.
+/// The numbers of steps, and the KiB of each step.
 const STEPS: [(usize, u64); 3] = [(16, 256), (24, 1_024), (40, 8_192)];
 
 fn run_within(place: &Place, kib: u64, words: &[&str]) -> Ran {

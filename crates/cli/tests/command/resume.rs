@@ -88,8 +88,7 @@ fn ended(child: Child) -> Ran {
     }
 }
 
-/// The contents of the files, by names without the number of the checkpoint. The manifest is
-/// without the lines that have this number.
+/// The contents of the files, without the number of the checkpoint.
 fn contents(place: &Place, index: &str) -> BTreeMap<String, Vec<u8>> {
     let folder = place.path(index);
     let file = |name: String| {

@@ -79,8 +79,7 @@ impl Place {
         place
     }
 
-    /// The folder has real descriptors, which compress well: `photos.u8bin` (1,000 of 128
-    /// elements), the queries `asked.u8bin` (50), and their exact results in `truth.bin`.
+    /// A folder of real descriptors `photos.u8bin`, queries `asked.u8bin` and `truth.bin`.
     pub fn with_photos() -> Place {
         let place = Place::new();
         for (fixture, name, rows) in [

@@ -39,8 +39,7 @@ pub fn lines(ids: impl IntoIterator<Item = u64>) -> Vec<u8> {
     (lines.join("\n") + "\n").into_bytes()
 }
 
-/// A folder with an index of the first `BUILT` rows. The index is built once for each preset, and
-/// copied.
+/// A folder with an index of the first `BUILT` rows, built once for each preset.
 pub fn place(preset: &str) -> Place {
     static KEPT: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
     let place = Place::new();
@@ -109,8 +108,7 @@ pub fn answers_in(place: &Place, file: &str) -> Vec<Vec<(u64, f32)>> {
     pairs.chunks(k).map(<[_]>::to_vec).collect()
 }
 
-/// In a graph that several threads built, the path to some nodes is long, so a long list must find
-/// them.
+/// The path to some nodes is long in a graph of several threads, so a long list is used.
 #[track_caller]
 pub fn all_found(place: &Place, queries: &str, ids: impl IntoIterator<Item = u64>, at: &str) {
     let ids: Vec<u64> = ids.into_iter().collect();
@@ -297,8 +295,7 @@ fn insert_delete_upsert_compact() {
     };
     nowhere(&place);
 
-    // The ids are of a vector in the checkpoint, a vector in the log, a deleted vector, and no
-    // vector.
+    // The ids are of a merged, a logged, a deleted and no vector.
     let replaced = [10, 2_010, 0, 7_000];
     place.write("upsert.ids", &lines(replaced));
     place.write("upsert.u8bin", &rows(3_000, 4));
@@ -374,8 +371,7 @@ fn insert_delete_upsert_compact() {
 
 #[test]
 fn every_preset_takes_changes_and_merges_them() {
-    // Each entry says whether the method inserts directly. If the layout does not support a method,
-    // vectors wait.
+    // Whether the method inserts directly; in some layouts, vectors wait instead.
     let ways = [
         ("stratann", None, true),
         ("stratann", Some("merge"), false),

@@ -220,8 +220,7 @@ fn servers_find_what_one_process_finds() {
     };
     let (all, [rounds, by_low, by_high]) = searched(&client);
     assert!((0.9..0.98).contains(&all), "{all}");
-    // With a third of the codes, searches begin at seeds among the server's own nodes; without
-    // codes, at the nearest of evenly spaced nodes.
+    // With a third of the codes, searches begin at the server's nodes, else at spaced nodes.
     for ((_, client), (later, more)) in poor.iter().zip([(0.1, 1.05), (0.3, 1.1)]) {
         let (recall, took) = searched(client);
         let context = format!(
@@ -235,8 +234,7 @@ fn servers_find_what_one_process_finds() {
     }
     let counters = one.counters;
     assert_eq!(full, counters.reranked);
-    // The set of visited nodes has another size in one process, so either side may score a few
-    // nodes twice.
+    // The visited set has another size in one process, so some nodes may be scored twice.
     let one = counters.distance_computations - counters.low_computations;
     let differs = (high + full).abs_diff(one);
     assert!(100 * differs <= one, "{} {one}", high + full);

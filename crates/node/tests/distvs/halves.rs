@@ -41,8 +41,7 @@ impl Random {
     }
 }
 
-/// The inserted rows. Only a search for exactly such a row finds it, so other results stay the
-/// same.
+/// The inserted rows, which only a search for exactly such a row finds.
 #[derive(Default)]
 pub struct Stored(Mutex<BTreeMap<u64, Vec<u8>>>);
 

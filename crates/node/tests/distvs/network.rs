@@ -219,8 +219,7 @@ pub fn mark(upserts: &[u64], rows: &[u8], deletes: &[u64]) -> (u64, u8) {
     }
 }
 
-/// The steps of an id that the test writes. After a failed change, the same client makes the next
-/// change.
+/// The steps of an id that the test writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Insert,
@@ -228,8 +227,7 @@ pub enum Step {
     Replace,
     /// The client forgets this change after a while, and makes the next change.
     Dropped,
-    /// The client withdraws this change after a while, and learns the outcome. Any client may make
-    /// the next change.
+    /// The client withdraws the change after a while, and any client makes the next one.
     Stopped,
     /// The client makes this change while a copy of the change before it may be in flight.
     ReplaceAgain,
@@ -317,8 +315,7 @@ struct States {
 }
 
 impl States {
-    /// Drops the state before the merge if it was unused for as long as the engine keeps it, or if
-    /// all servers have named the last state.
+    /// Drops the state before the merge if it was long unused, or if all servers named the last.
     fn at(
         now: Duration,
         world: &Arc<World>,
@@ -928,8 +925,7 @@ impl Network {
     }
 
     /// The obstacle that a compute server reports instead of a description
-    /// (`serve/compute/contact.rs`). If the memory server does not know the state of the low codes,
-    /// the compute server fetches new codes.
+    /// (`serve/compute/contact.rs`).
     fn told(&mut self, process: usize, frame: &Frame<'_>) -> Option<String> {
         let describe = matches!(Message::decode(frame), Ok(Message::Describe { .. }));
         let Process::Compute(compute) = &self.processes[process] else {

@@ -78,8 +78,7 @@ impl Process {
             let tasks = std::fs::read_dir(format!("/proc/{}/task", self.0.id())).unwrap();
             let mut stats =
                 tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("stat")));
-            // The state follows the name, which is in parentheses. The state of a stopped thread is
-            // T.
+            // The state follows the name in parentheses; a stopped thread has T.
             stats.all(|stat| {
                 stat.is_ok_and(|stat| {
                     stat.rsplit(") ")

@@ -30,8 +30,7 @@ fn frame_of(head: Head, message: Message<'_>) -> Vec<u8> {
     bytes
 }
 
-/// Nodes with the estimates of their low codes for [`ROW`]. Their memory leaks, which keeps the
-/// tests short.
+/// Nodes with the low estimates for [`ROW`], in leaked memory.
 fn scored(nodes: &[u32]) -> Scored<'static> {
     let (world, mut set, mut estimates, mut before) = (world(), Vec::new(), Vec::new(), 0);
     for &node in nodes {
@@ -991,8 +990,7 @@ fn storage_says_again_how_a_change_failed_and_makes_none_that_is_given_up() {
     }
 }
 
-/// A client that has requested a change from each of these runs of storage, the last of them most
-/// recently.
+/// A client with a change for each of these runs of storage, the last one newest.
 fn asked_of(runs: &[u64]) -> (ClientState, u64) {
     let (mut client, mut out) = (ClientState::new("there", at(1000), 7), Vec::new());
     client.up(at(0), &mut out);

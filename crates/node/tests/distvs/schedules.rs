@@ -82,8 +82,7 @@ fn trouble(seed: u64) -> Plan {
         twins: seed.is_multiple_of(3),
         late: 2,
         idle: Duration::ZERO,
-        // The worlds have 240 and 260 nodes with low codes of 8 bytes. A server has space for all,
-        // some or none of the codes.
+        // The worlds have 240 and 260 nodes with low codes of 8 bytes: space for all, some or none.
         low_memory: (0..3)
             .map(|_| [u64::MAX, random.below(2100), 0][random.below(3) as usize])
             .collect(),
@@ -95,8 +94,7 @@ fn trouble(seed: u64) -> Plan {
     }
 }
 
-/// Checks the reply about a change: storage made the change, did not make it, or makes no further
-/// part.
+/// Checks that the reply about a change agrees with storage.
 fn told_rightly(network: &Network, query: &Query, context: &str) {
     let Asked::Change {
         upserts,
@@ -231,8 +229,7 @@ fn run(seed: u64, plan: &Plan, worlds: &[Arc<World>; 2]) -> (u64, u64, u64) {
             Ok(Outcome::Collection(collection)) => {
                 let known = worlds.iter().any(|world| world.state == collection.state);
                 assert!(known, "{context}");
-                // A description counts only for a withdrawn change. Otherwise, the client's next
-                // request counts.
+                // Counts a description for a withdrawn change, and else the next request.
                 answered += u64::from(query.of.is_some());
             }
             Err(Failure::Refused {
@@ -312,8 +309,7 @@ fn a_merge_costs_no_query() {
     assert!(late > 10 && restarts < 400, "{late}, {restarts}");
 }
 
-/// While a memory server is connected, storage ranks in its state, even after minutes without a
-/// search.
+/// Storage ranks in a connected memory server's state, even after minutes without a search.
 #[test]
 fn a_memory_server_that_stays_behind_is_ranked_for_after_minutes_without_a_query() {
     let worlds = worlds();
@@ -355,8 +351,7 @@ fn a_memory_server_that_stays_behind_is_ranked_for_after_minutes_without_a_query
     }
 }
 
-/// When all servers name the new state, storage drops the earlier state within a minute, even
-/// without searches.
+/// Storage drops an earlier state within a minute after all servers name the new one.
 #[test]
 fn the_state_before_is_given_up_once_all_have_gone_on() {
     let worlds = worlds();
@@ -418,8 +413,7 @@ fn in_one_schedule_the_same_happens_again() {
     }
 }
 
-/// Runs ten thousand schedules with STRATANN_SLOW=1, or else a thousand. `STRATANN_SEED` selects
-/// one schedule.
+/// Runs a thousand schedules, or ten thousand with STRATANN_SLOW=1; `STRATANN_SEED` selects one.
 #[test]
 fn no_schedule_has_a_wrong_answer_or_a_query_that_hangs() {
     let worlds = worlds();

@@ -250,8 +250,7 @@ fn what_cannot_be_asked_is_refused_by_name() {
     drop(cluster);
 }
 
-/// The number of messages in each write between a compute server and the memory server, in both
-/// directions.
+/// The messages in each write between a compute and a memory server, both ways.
 fn messages_a_write(batch: bool, workers: usize, in_flight: usize) -> (f64, f64) {
     let of = ComputeServerOptions {
         in_flight,

@@ -16,8 +16,7 @@ use crate::commands::answers;
 
 #[derive(Serialize)]
 struct Measured {
-    /// The largest list size of a query, at least `k`. If many found vectors were deleted, the list
-    /// size grows.
+    /// The largest list size of a query, which grows if many found vectors were deleted.
     list: u32,
     /// `null` is the server's default.
     list_asked: Option<usize>,
@@ -38,8 +37,7 @@ struct PerQuery {
     full: f64,
     /// Rounds between compute server and memory server.
     steps: f64,
-    /// The bytes between the compute server and the memory server, and between the compute server
-    /// and the storage server.
+    /// Bytes between the compute server and the memory server, and the storage server.
     wire: f64,
     storage_wire: f64,
     /// Reads of storage, and their bytes.
