@@ -505,7 +505,6 @@ impl PlannedRun {
     }
 }
 
-/// Chooses absent options as the build would choose them.
 fn choose_layout(build: &mut Build, preset: &Preset) -> Result<(), String> {
     let layout = match &build.layout {
         Some(layout) => Some(

@@ -103,7 +103,6 @@ pub fn run(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
         let planned = &plan.runs[one.run];
         let points = medians(&one.turns);
         match results.last() {
-            // The second series of a run with `noise = true`.
             Some(first) if first.name == planned.name => noise.push(Noise::between(first, &points)),
             _ => results.push(RunResult {
                 name: planned.name.clone(),

@@ -108,7 +108,6 @@ pub(crate) fn greet(
     let (first, rest) = bytes.split_at_mut(FIRST);
     receive(stream, first, until)?;
     if BROWSERS.iter().any(|method| first == *method) {
-        // The browser shows this text after the greeting.
         stream.write_all(elsewhere(protocol).as_bytes())?;
         stream.flush()?;
         return Err(nonsense("an HTTP request to a port for clients"));

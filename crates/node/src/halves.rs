@@ -291,7 +291,6 @@ mod tests {
 
     use crate::role::{ComputeOptions, Going, Narrowing};
 
-    /// The roles do not depend on the engine.
     #[test]
     fn roles_narrow_as_the_engine_does() {
         let (own, engine) = (Narrowing::default(), Press::TUNED);

@@ -219,7 +219,6 @@ impl Listening {
         greeting.for_each(|(_, caller)| caller.hang_up());
     }
 
-    /// Waits until the server fails.
     pub(crate) fn wait(mut self) {
         for listener in self.listeners.drain(..) {
             // The panic is already on standard error.

@@ -356,7 +356,6 @@ fn a_server_that_dies_is_an_error_at_once_and_the_next_query_finds_the_one_that_
     drop(running);
     let (result, _) = read(&mut *queue, &thread, 0);
     let found = fault(result.unwrap_err());
-    // The error came before every time limit.
     assert!(
         matches!(found, Fault::Unreachable(_) | Fault::Closed(_)),
         "{found}"
@@ -897,7 +896,6 @@ fn a_client_that_drips_its_requests_or_its_taking_of_answers_is_hung_up_on() {
     let gone = |began: Instant| {
         assert!(began.elapsed() < LONG, "the client is still connected");
     };
-    // The client sends half a request, one byte at a time.
     let mut request = Vec::new();
     Frame::new(Kind::Write, 1).append(&[0; 100_000], &mut request);
     let mut dripping = greeted(running.address());
@@ -932,7 +930,6 @@ fn a_client_that_drips_its_requests_or_its_taking_of_answers_is_hung_up_on() {
         gone(began);
         thread::sleep(Duration::from_millis(20));
     }
-    // Replies of 8 MiB that the client reads a few bytes at a time.
     let mut asked = Vec::new();
     let stored = running.store().open("x").unwrap().id();
     for tag in 0..8 {

@@ -33,7 +33,6 @@ use support::{MIB, fault, put, read};
 
 const LISTEN: &str = "STRATANN_TEST_LISTEN";
 const READS: &str = "STRATANN_TEST_READS";
-/// The role and the index of a server. A compute server also gets the other servers.
 const ROLE: &str = "STRATANN_TEST_ROLE";
 const INDEX: &str = "STRATANN_TEST_INDEX";
 const MEMORY: &str = "STRATANN_TEST_MEMORY";
@@ -65,7 +64,6 @@ fn reached(address: &str) -> Server {
     Server::new(&format!("{}{address}", Server::UCX), Some(secret()), None).unwrap()
 }
 
-/// The command that runs one ignored test of this program.
 fn this(test: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--ignored", "--exact", test, "--nocapture"]);
@@ -572,7 +570,6 @@ fn role() {
         }
     };
     println!("{LISTENING}{address}");
-    // The read lasts until the parent process has ended.
     let _ = std::io::stdin().read(&mut [0]);
 }
 

@@ -103,7 +103,6 @@ fn searches(
         k: K,
         list: breakdown.list,
         in_flight: Some(1),
-        // Recall needs exact distances.
         exact: true,
         ..SearchOptions::default()
     };

@@ -242,7 +242,6 @@ impl Shared<'_> {
             list: self.timeline.list,
             threads,
             in_flight: Some(1),
-            // Recall needs exact distances.
             exact: true,
             ..SearchOptions::default()
         };
@@ -417,7 +416,6 @@ pub fn run(task: &Task<'_>, timeline: &Timeline) -> Result<Found, Failure> {
     })))
 }
 
-/// A running merge, and the second at which it began.
 type Merging<'scope> = (
     f64,
     ScopedJoinHandle<'scope, Result<CompactReport, stratann::Error>>,

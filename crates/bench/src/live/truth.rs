@@ -152,7 +152,6 @@ mod tests {
 
     #[test]
     fn what_is_live_decides() {
-        // There is one query, with 30 rows at distances 0, 1, 2, ..
         let truth = Truth {
             stride: 2,
             nearest: GroundTruth {
@@ -172,7 +171,6 @@ mod tests {
         assert_eq!(judge(5..15, 0..30, 0..30), judged(5, 0));
         assert_eq!(judge(5..15, 5..30, 5..30), judged(10, 0));
         assert_eq!(judge(0..10, 5..30, 5..30), judged(5, 5));
-        // Rows 3 and 4 were deleted during the search.
         assert_eq!(judge(3..13, 5..30, 3..30), judged(10, 0));
         // First, too few known neighbours are live. Then the query is outside the sample.
         assert_eq!(judge(0..10, 25..30, 25..30), None);

@@ -34,7 +34,6 @@ pub fn check_one(taker: &str, options: &[(&str, &str, usize)]) -> Result<(), Fai
     }
 }
 
-/// The results of a query, perhaps fewer than k, as a line of JSON.
 #[derive(Serialize)]
 struct Answers<'a> {
     query: usize,

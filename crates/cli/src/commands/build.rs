@@ -80,7 +80,6 @@ struct Created {
     dimension: usize,
     element: String,
     metric: String,
-    /// The costs of the build, if the index was built now. These keys are on the same level.
     #[serde(flatten)]
     report: Option<BuildReport>,
 }
@@ -241,7 +240,6 @@ fn print(
     Ok(())
 }
 
-/// Prints the work that an earlier build saved, and the size of the new savepoints.
 fn print_savepoints(output: &mut Output, report: &BuildReport) -> Result<(), Failure> {
     let resumed = match report.resumed.is_empty() {
         true => "nothing".to_owned(),

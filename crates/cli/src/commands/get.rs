@@ -14,7 +14,6 @@ use crate::args::GetArguments;
 use crate::ids;
 
 const BATCH: usize = 1 << 12;
-/// The number of elements that are printed of each vector without `--json`.
 const ELEMENTS: usize = 8;
 const NAMED: usize = 10;
 
@@ -134,7 +133,6 @@ fn all(
     }
 }
 
-/// Appends the missing ids to `missing`.
 fn there(
     index: &Index,
     asked: &[u64],

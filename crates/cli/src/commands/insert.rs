@@ -91,7 +91,6 @@ fn forget(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
     finish(&live, changed, false, arguments.json, &Shown::new(quiet))
 }
 
-/// Returns the real path, so that each file has one path.
 fn whole(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().and_then(|folder| folder.canonicalize().ok());

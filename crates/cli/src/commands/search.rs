@@ -114,7 +114,6 @@ pub fn run(arguments: &SearchArguments, quiet: bool) -> Result<(), Failure> {
             } else {
                 &arguments.list
             };
-            // All sizes are checked before the first long search.
             answers::check_lists(lists, arguments.k)?;
             for list in lists {
                 let (measured, results) = searcher.measure(width(*list))?;
@@ -138,7 +137,6 @@ pub fn run(arguments: &SearchArguments, quiet: bool) -> Result<(), Failure> {
     printer.finish()
 }
 
-/// Refuses the name of a column, if the file is no Parquet file.
 pub(super) fn queries_of(arguments: &SearchArguments) -> Result<Vectors<'_>, Failure> {
     let (file, column) = (arguments.queries(), arguments.column.as_deref());
     if column.is_some() {

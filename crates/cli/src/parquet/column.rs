@@ -31,9 +31,7 @@ enum Form {
 #[derive(Debug, Clone, Copy)]
 struct Most {
     items: usize,
-    /// The maximum number of bytes in a text.
     text: usize,
-    /// The remedy for a longer value.
     remedy: &'static str,
 }
 
@@ -65,11 +63,9 @@ pub enum Kind {
     Half,
     Text,
     Json,
-    /// Days since 1970.
     Date,
     /// A time since 1970, in a unit of this many nanoseconds.
     Time(i64),
-    /// Every value is null.
     Nothing,
 }
 
@@ -299,7 +295,6 @@ enum Wrong {
         found: String,
         expected: &'static str,
     },
-    /// `reason` has the limit and the remedy.
     Long { found: String, reason: String },
 }
 

@@ -24,7 +24,6 @@ pub enum ParquetError {
     Type {
         column: String,
         found: String,
-        /// The types that fit, and the remedy.
         expected: String,
     },
     Missing {
@@ -50,19 +49,15 @@ pub enum ParquetError {
     },
     NoColumns,
     Value {
-        /// The row, counted from 0.
         row: u64,
         column: String,
         found: String,
         expected: Cow<'static, str>,
     },
     Long {
-        /// The row, counted from 0.
         row: u64,
         column: String,
-        /// The kind and the length of the value.
         found: String,
-        /// The largest allowed length, and the remedy.
         reason: String,
     },
     Compression {

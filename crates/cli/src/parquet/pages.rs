@@ -95,7 +95,6 @@ impl RowGroupReader for Checked<'_> {
 enum Width {
     Bits(u64),
     Bytes(u64),
-    /// A length of 4 bytes, and a text of this length.
     Texts,
 }
 
@@ -118,7 +117,6 @@ impl Width {
     }
 }
 
-/// The bytes of the definition level and the repetition level of a value.
 const LEVELS: u64 = 4;
 
 const NESTED: u64 = 96;
@@ -149,7 +147,6 @@ struct CheckedPages {
     /// Whether the values are parts of JSON values.
     is_nested: bool,
     rows: u64,
-    /// The bytes of the longest text in the dictionary.
     longest: u64,
     taken: Taken,
 }

@@ -140,7 +140,6 @@ fn a_page_that_says_it_is_larger_than_memory_is_refused_before_there_is_room() {
         panic!("{refused}");
     };
     assert!(needed > 2 << 30 && cap == 1 << 30, "{refused}");
-    // The header claims fewer bytes than the reader would decompress.
     let few = [0x88, 0x00];
     let gzip = Compression::GZIP(GzipLevel::default());
     let refused = read_within(&with_size(gzip, &few), None)

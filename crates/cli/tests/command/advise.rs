@@ -109,7 +109,6 @@ fn under_ten_megabytes_what_has_no_codes_in_memory_is_tried() {
             .unwrap_or_else(|| panic!("{preset}, {layout}: {lines:?}"))
             .clone()
     };
-    // Ten million codes are 320 MB.
     assert_eq!(of("diskann", Value::Null)["fits"], false);
     for line in [of("aisaq", Value::Null), of("stratann", "inline".into())] {
         assert_eq!(line["fits"], true, "{line}");

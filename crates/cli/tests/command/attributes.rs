@@ -302,7 +302,6 @@ fn a_name_that_no_line_has_is_refused_before_anything_is_written() {
         "leave out the option",
     ];
     refused(["more", "mode"], 2, &times);
-    // Objects cannot be attributes.
     let payload = ["in \"more\"", "give its key \"more\", and not \"moer\""];
     refused(["moer", "made"], 1, &payload);
     let without = ["--without", "tagz"];
@@ -509,7 +508,6 @@ fn several_indexes_are_asked_with_a_filter_as_one() {
         expected.sort_unstable();
         assert_eq!(found, expected);
     }
-    // A vector of an index without the column has no value.
     let none = search(&["plain", "index"], "not exists price", &print).json_lines();
     let of_plain = |line: &Value| ids_of(line).iter().any(|&id| id >= 5_000);
     let others = |line: &Value| ids_of(line).iter().all(|&id| id >= 5_000 || id % 7 == 0);

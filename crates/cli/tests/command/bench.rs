@@ -82,7 +82,6 @@ fn a_job_from_end_to_end() {
         }
         assert_eq!(run["index"]["reused"], false);
     }
-    // Runs share an index, unless the order of their nodes differs.
     assert_eq!(runs[0]["index"]["key"], runs[1]["index"]["key"]);
     assert_ne!(runs[0]["index"]["key"], runs[2]["index"]["key"]);
     assert_eq!(result["noise"].as_array().unwrap().len(), 1);
@@ -400,7 +399,6 @@ fn live_updates_over_time() {
     }
     let (inserts, deletes) = (sum(replacing, "inserts"), sum(replacing, "deletes"));
     assert!(deletes > 0 && deletes <= inserts, "{inserts} {deletes}");
-    // Runs of the same preset share an index.
     assert_eq!(odinann["index"]["key"], replacing["index"]["key"]);
     assert_ne!(odinann["index"]["key"], merging["index"]["key"]);
     assert_eq!(odinann["index"]["stats"]["vectors"], 2000);

@@ -81,7 +81,6 @@ fn a_codebook_is_trained_and_does_not_depend_on_threads() {
     let again = train("one", &["--seed", "7", "--overwrite"]).done().json();
     assert_ne!(again["hash"], one["hash"]);
     let human = place.run(&["train", "base.u8bin", "human"]).done();
-    // The default code length is a quarter of the 16 dimensions.
     assert!(human.stdout.contains("4 bytes a vector"), "{human:?}");
 
     train("no/such", &[]).refused(1, &["no"]);
@@ -173,7 +172,6 @@ fn several_indexes_are_searched_as_one() {
         one[0]["recall"].as_f64().unwrap() < 0.9,
         "the one index has half of the rows"
     );
-    // Such a search scans all vectors.
     let reads = |line: &Value| line["per_query"]["bytes_read"].as_f64().unwrap();
     assert!(reads(&lines[0]) > reads(&one[0]), "{lines:?} {one:?}");
     let truth = fs::read(place.path("truth.bin")).unwrap();

@@ -438,7 +438,6 @@ fn servers_of_an_index_that_was_changed_answer_with_what_was_changed() {
     assert!(!merged.stdout.contains(said), "{}", merged.stdout);
     let said = "search the old checkpoint. Restart all servers";
     assert!(merged.stdout.contains(said), "{}", merged.stdout);
-    // The servers answer with the old checkpoint.
     health(
         &http,
         &[

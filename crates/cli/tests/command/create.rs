@@ -132,7 +132,6 @@ fn a_file_of_no_rows_is_built_of() {
     assert_eq!(built["vectors"], 0);
     place.run(&["insert", "index", "base.u8bin"]).done();
     assert_eq!(count(&place), ROWS);
-    // The empty file has no dimension.
     place.write("none.fvecs", &[]);
     place
         .run(&["build", "none.fvecs", "other"])

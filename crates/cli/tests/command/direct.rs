@@ -95,7 +95,6 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
         assert_eq!(verified(&place), 0, "{at}");
         found_up_to(&place, 2_000, 2_300, &at);
 
-        // Recall is as high as after a build of all vectors.
         place.write("all.u8bin", &rows(0, 2_300));
         place.write("asked.u8bin", &rows(10_000, 100));
         let truth = ["truth", "all.u8bin", "asked.u8bin", "all.bin", "-k", "10"];
@@ -202,7 +201,6 @@ fn a_merge_says_what_it_wrote() {
     }
 }
 
-/// A direct insert also inserts the vectors that wait for a merge.
 #[test]
 fn ways_to_insert_may_change() {
     let place = place("stratann");

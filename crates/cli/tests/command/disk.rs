@@ -58,7 +58,6 @@ impl<'a> Disk<'a> {
         copy(&place.path("index"), &place.path("disk/index"));
         fs::rename(place.path("index"), place.path("fresh")).unwrap();
         std::os::unix::fs::symlink("disk/index", place.path("index")).unwrap();
-        // All files of the index are durable.
         disk.unmount();
         disk.mount();
         Some(disk)
@@ -184,7 +183,6 @@ fn shut_down_in_the_middle(preset: &str, way: &str) {
             Some(0) => there + ROWS - batch(way),
             Some(1) if ended.is_none() => {
                 assert!(said.contains("error: "), "{at}");
-                // The error says "the first 320 of 1500 rows are in".
                 let first = said.split("the first ").nth(1);
                 let first = first.and_then(|rest| rest.split(' ').next());
                 let first = first.map_or(0, |rows| rows.parse::<usize>().unwrap());

@@ -118,7 +118,6 @@ fn one_parquet_file_gives_vectors_ids_and_attributes() {
     let (vectors, rows) = contents(&place, "counted");
     assert_eq!(vectors.len(), ROWS);
     assert_eq!(rows[0], json!({"id": 5, "attributes": {"year": 1990}}));
-    // No temporary files are left.
     let mut left = place.names();
     left.retain(|name| !["lines", "index", "texts", "counted"].contains(&name.as_str()));
     assert_eq!(left, before);
@@ -525,7 +524,6 @@ fn queries_and_exact_answers_come_from_a_parquet_file_too() {
         near.done().stdout,
         search("queries.fbin", &within).done().stdout
     );
-    // `queries.parquet` has too few queries.
     let calibrate = ["calibrate", "index", "docs.parquet", "--json"];
     place.run(&[&calibrate[..], &vectors].concat()).done();
 

@@ -221,7 +221,6 @@ fn a_plan_counts_attributes_and_payloads() {
             &rows,
         );
         let number = |of: &Value, key: &str| of[key].as_u64().unwrap();
-        // The sample has all rows, in another order.
         let expected = number(&with, "attributes");
         let there = bytes_of(&place, preset, &["rows-", "columns-"]);
         let share = expected as f64 / there as f64;

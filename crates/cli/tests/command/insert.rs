@@ -59,7 +59,6 @@ fn each_is_in_once(place: &Place) {
     place.run(&["verify", "index"]).done();
 }
 
-/// Sends the signal once the log has grown by `bytes`.
 fn cut(place: &Place, words: &[&str], bytes: u64, signal: &str) -> Ran {
     let before = logged(place);
     let mut command = place.command(words);

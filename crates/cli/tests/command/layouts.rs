@@ -298,7 +298,6 @@ fn what_is_inserted_beside_leading_parts_is_found_exactly() {
     assert_eq!(json["compact"]["direct"], 250, "{json}");
     assert_eq!(json["vectors"], 1_250, "{json}");
     place.run(&["verify", "index"]).done();
-    // `--out` writes exact distances.
     let words = ["search", "index", "new.u8bin", "--list", "100", "-k", "1"];
     let out = ["--out", "found.bin"];
     place.run(&[&words[..], &out].concat()).done();

@@ -149,7 +149,6 @@ pub(crate) struct Duplex {
 }
 
 impl Duplex {
-    /// `limit` is the time that the peer has to receive one send.
     fn new(from: From, to: To, closer: Closer, limit: Option<Duration>) -> Duplex {
         Duplex {
             receiver: Receiver { from },
@@ -339,7 +338,6 @@ impl Sender {
         }
     }
 
-    /// Sends as many bytes as the peer receives within the limit.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<Sent> {
         let until = self.limit.map(|limit| Instant::now() + limit);
         let taken = match &mut self.to {

@@ -399,7 +399,7 @@ pub(crate) enum Broken {
     Io(#[from] std::io::Error),
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// The server cannot answer now; ask another.
+    /// The server cannot answer now.
     #[error("{0}")]
     Waits(String),
 }
@@ -504,7 +504,6 @@ mod tests {
         let mut found = vec![0; 2 * bytes.len()];
         peer.reader.read_exact(&mut found).unwrap();
         assert!(found == bytes.repeat(2));
-        // The peer has received all earlier bytes, so new frames are written at once.
         outbox.post(&bytes[..0]);
         outbox.post(&answers(1));
         peer.reader.read_exact(&mut found[..1000]).unwrap();
@@ -531,7 +530,6 @@ mod tests {
     fn a_peer_that_takes_nothing_is_given_up() {
         for (patience, posts) in [(20, 1), (60_000, 5)] {
             let (outbox, peer) = handing_over(Duration::from_millis(patience));
-            // The peer is too slow, or too many bytes wait.
             (0..posts).for_each(|_| outbox.post(&answers(3000)));
             let began = Instant::now();
             while !outbox.queue().over {

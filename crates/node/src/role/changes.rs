@@ -317,7 +317,6 @@ mod tests {
         }
     }
 
-    /// Passes the list encoded and decoded.
     fn told<T>(newest: u64, numbers: &[u64], then: impl FnOnce(&Wanted<'_>) -> T) -> T {
         let mut bytes = Vec::new();
         let of = token(1, numbers[0]);
@@ -438,7 +437,6 @@ mod tests {
         );
         assert!(changes.starts(token(1, 1)));
         assert_eq!(begin(&changes, 99, 1, &[1], 1), Known::New);
-        // Fourteen clients remain.
         assert_eq!(changes.kept().of.len(), 14);
         assert_eq!(
             begin(&changes, 0, 1, &[1], 1),

@@ -154,7 +154,6 @@ struct Request {
     began: Duration,
     deadline: Duration,
     backoff: Backoff,
-    /// The pauses while the server is overloaded or starts.
     busy: Backoff,
     again: Duration,
     trouble: String,
@@ -247,7 +246,6 @@ impl ClientState {
     ) -> u64 {
         self.next = self.next.wrapping_add(1);
         if self.requests.is_empty() {
-            // No request was in flight.
             (self.unanswered, self.probed) = (None, None);
         }
         self.changes = asked.as_ref().is_none_or(Asked::is_for_changes);
@@ -290,7 +288,6 @@ impl ClientState {
         let mut wants = self.wants();
         if meant.doubt() != Doubt::Nothing && wants.add(meant.number) {
             let token = wants.token(&meant);
-            // The client ignores the answer.
             self.next = self.next.wrapping_add(1);
             let head = Head::until(self.next, 0, FORGOTTEN);
             append_give_up(head, token, wants.told(), out);

@@ -378,7 +378,6 @@ impl<L: LowHalf> Worker<L> {
             Message::Refused { reason, text } => {
                 common.refused(now, query, Peer::Memory, (reason, text), out);
             }
-            // A late answer, or an answer without a request.
             _ => {}
         }
         Ok(())

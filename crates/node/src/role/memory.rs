@@ -267,7 +267,6 @@ impl<H: HighHalf> MemoryState<H> {
             return Ok(());
         }
         let Some(held) = checkpoints.held(asked) else {
-            // The end of a walk gets no reply.
             if message != Message::End {
                 append_refusal(
                     head,

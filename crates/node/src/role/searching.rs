@@ -230,7 +230,6 @@ impl<L: LowHalf> Common<L> {
             let text = other_row(row.len(), collection.row_bytes);
             return self.fail(query, Reason::Invalid, &text, out);
         }
-        // D_low follows from `Narrowing`, and D_high = 2 D_full (§3.1).
         let list = list.clamp(1, MOST_NODES as u32);
         let full = (list / 2).max(k).min(list);
         if query.id != 0 {

@@ -38,7 +38,6 @@ pub struct Done {
 }
 
 impl Done {
-    /// `again` is whether an earlier run of storage may have made the part.
     fn add(&mut self, part: Changed, again: bool, ids: usize) {
         self.upserted += u64::from(part.upserted);
         self.deleted += u64::from(part.deleted);

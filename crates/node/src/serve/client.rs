@@ -141,7 +141,6 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Waits while `goes_on` returns true, and otherwise returns `None`.
     fn outcome(&self, goes_on: &mut dyn FnMut() -> bool) -> Option<Result<Outcome, Failure>> {
         let (mut out, mut late) = (Vec::new(), Vec::new());
         let mut state = self.shared.state();
@@ -181,7 +180,6 @@ impl Pending {
                 drop(state);
                 if let Some(outbox) = outbox {
                     match silent {
-                        // The keeper then connects to the next server.
                         true => outbox.close(),
                         false => outbox.post(&out),
                     }

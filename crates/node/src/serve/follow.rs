@@ -107,7 +107,6 @@ impl Drop for Follower {
         }
         self.stop.stirs.notify_all();
         if let Some(thread) = self.thread.take() {
-            // The panic is already on standard error.
             let _ = thread.join();
         }
     }

@@ -113,14 +113,12 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether to continue.
     fn connects(&self, connects: bool) -> bool {
         let mut state = self.state();
         state.connects = connects;
         !state.over
     }
 
-    /// Returns whether to continue.
     fn pause(&self, pause: Duration) -> bool {
         let state = self.state();
         let waited = self
@@ -278,7 +276,6 @@ impl Drop for Keeper {
         self.shared.ends.notify_all();
         // A thread that is connecting ends by itself, without a call to its correspondent.
         if let Some(thread) = self.thread.take().filter(|_| !connects) {
-            // The panic is already on standard error.
             let _ = thread.join();
         }
     }

@@ -87,7 +87,7 @@ impl Drop for Counter {
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
         if let Some(thread) = thread.take() {
-            // The join waits for some milliseconds. The panic is already on standard error.
+            // The join waits for some milliseconds.
             let _ = thread.join();
         }
     }

@@ -45,7 +45,6 @@ impl Drop for Maker {
     fn drop(&mut self) {
         self.over.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
-            // The panic is already on standard error.
             let _ = thread.join();
         }
     }
@@ -55,7 +54,6 @@ struct Change {
     connection: Arc<Connection>,
     id: u64,
     token: Token,
-    /// The client's deadline, from the beginning of the connection.
     until: Duration,
     upserts: Vec<u64>,
     rows: Vec<u8>,

@@ -188,7 +188,6 @@ pub struct Query {
     /// The outcome of the withdrawal, for a change that ended in doubt.
     pub fate: Option<(Duration, Result<Outcome, Failure>)>,
     given_up: bool,
-    /// Whether the change was withdrawn before its end.
     stopped: bool,
 }
 

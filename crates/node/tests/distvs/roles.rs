@@ -814,7 +814,6 @@ fn the_first_answer_to_a_change_counts_also_behind_that_storage_is_at_it() {
     };
     for answer in [Message::Changed(CHANGED), failed] {
         let ((mut worker, id), mut out) = (changing(), Out::default());
-        // Storage says that the change is in progress.
         worker.timer(at(10), &mut out);
         assert!(!out.storage.is_empty());
         told(&mut worker, at(11), id, busy, &mut out);
@@ -1213,7 +1212,6 @@ fn a_worker_without_low_codes_vouches_for_what_its_memory_server_says_that_it_ha
     out.clear();
     worker.timer(at(1000), &mut out);
     let (mut rest, mut asked) = (&out.memory[..], None);
-    // The worker also asks for low codes again.
     while let Some(frame) = Frame::decode(rest).unwrap() {
         if let Message::LowCodes { .. } = Message::decode(&frame).unwrap() {
             asked = Some(frame.head);

@@ -592,7 +592,6 @@ fn who_asks_a_server_that_reads_nothing_has_waited_no_longer_than_was_said() {
     for pending in pending {
         assert!(matches!(pending.wait(), Err(Failure::Deadline { .. })));
     }
-    // A send without a time limit would have lasted ten seconds.
     assert!(
         began.elapsed() < Duration::from_secs(9),
         "{:?}",

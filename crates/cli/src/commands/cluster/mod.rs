@@ -28,9 +28,7 @@ pub fn run(command: &ClusterCommand, quiet: bool) -> Result<(), Failure> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
-    /// A search needs all servers.
     Search,
-    /// A change needs the storage server.
     Change,
 }
 

@@ -18,10 +18,8 @@ use crate::commands::answers;
 struct Measured {
     /// The largest list size of a query, which grows if many found vectors were deleted.
     list: u32,
-    /// `null` is the server's default.
     list_asked: Option<usize>,
     k: usize,
-    /// `null` without ground truth.
     recall: Option<f64>,
     qps: f64,
     latency_us: Latency,

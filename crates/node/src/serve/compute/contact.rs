@@ -150,7 +150,6 @@ impl Contact {
         waited.unwrap_or_else(PoisonError::into_inner).0.collection
     }
 
-    /// The last description, perhaps out of date.
     pub(super) fn collection(&self) -> Option<Collection> {
         self.known().collection
     }
@@ -253,7 +252,6 @@ impl Contact {
         outbox.post(&out);
     }
 
-    /// Waits until a deadline for the reply to [`ask`](Self::ask).
     pub(super) fn standing(&self, until: Instant) -> Standing {
         let left = until.saturating_duration_since(Instant::now());
         let waits = |known: &mut Known| known.silent.is_some();

@@ -287,7 +287,6 @@ impl<L: LowHalf> Drop for Workers<L> {
             .iter()
             .for_each(|desk| desk.change(|mail| mail.over = true));
         for thread in self.threads.drain(..) {
-            // The panic is already on standard error.
             let _ = thread.join();
         }
     }

@@ -229,7 +229,6 @@ mod tests {
     #[test]
     fn servers_that_agree_are_not_to_be_started_anew() {
         assert_eq!(told(0xA, (false, 0xB), (false, 0xB)), None);
-        // Before a merge, or while storage still has the earlier state.
         assert_eq!(told(0xA, (true, 0xA), (true, 0xA)), None);
         assert_eq!(told(0xA, (true, 0xA), (true, 0xB)), None);
         assert_eq!(told(0, (false, 0xB), (false, 0xB)), None);

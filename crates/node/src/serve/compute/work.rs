@@ -239,7 +239,6 @@ impl<L: LowHalf> Shared<L> {
             self.desks
                 .iter()
                 .for_each(|desk| desk.change(|mail| mail.look = true));
-            // Asks the servers for the new state.
             self.ask_contacts();
         }
         out.clear();

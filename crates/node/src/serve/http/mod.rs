@@ -135,7 +135,6 @@ impl Drop for Http {
         self.over.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // The panic is already on standard error.
             let _ = thread.join();
         }
     }
@@ -201,7 +200,6 @@ impl Talks {
             let (told, report) = (waits.clone(), report.clone());
             let named = thread::Builder::new().name("stratann-http-answer".to_owned());
             let thread = named.spawn(move || {
-                // An error means that the peer has disconnected.
                 let _ = talk::answer(&own, time, |page| {
                     told.store(false, Ordering::SeqCst);
                     let report = report(page);
@@ -247,7 +245,6 @@ impl Drop for Talks {
     fn drop(&mut self) {
         self.talks.iter_mut().for_each(Talk::hang_up);
         for talk in self.talks.drain(..) {
-            // The panic is already on standard error.
             let _ = talk.thread.join();
         }
     }

@@ -155,7 +155,6 @@ fn a_request_without_end_is_refused_before_it_takes_memory() {
         let answer = ask(&http, &request);
         assert!(answer.starts_with("HTTP/1.1 431 "), "{request}: {answer}");
     }
-    // The server receives only the bytes that buffers can store.
     let mut socket = connect(&http);
     socket.write_all(b"GET /health HTTP/1.1\r\nX: ").unwrap();
     let (piece, mut sent) = ([b'y'; 64 << 10], 0);
@@ -254,7 +253,6 @@ fn where_all_wait_for_reports_one_more_is_told_so_and_threads_are_bounded() {
             thread::sleep(Duration::from_millis(1));
         }
     }
-    // The peer has sent no request.
     let answer = rest(&connect(&http));
     assert!(
         answer.starts_with("HTTP/1.1 503 ") && answer.contains("too many connections ask"),
