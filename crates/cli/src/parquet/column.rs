@@ -295,6 +295,7 @@ enum Wrong {
         found: String,
         expected: &'static str,
     },
+    /// `reason` has the limit and the remedy.
     Long { found: String, reason: String },
 }
 
