@@ -52,6 +52,7 @@ impl Drop for Slot {
 /// Work for a storage server.
 #[derive(Debug)]
 pub enum Job<'a> {
+    /// Rank nodes.
     Rank(RankJob<'a>),
     /// Make a change if [`StorageState::starts`], and pass the result to [`StorageState::changed`].
     Change {
