@@ -48,14 +48,12 @@ def commands(names):
         unknown += [name for name in rust if not any(name in test for _, listed in lists for test in listed)]
         for program, listed in lists:
             chosen = [test for test in listed if any(name in test for name in rust)]
-            # Nothing may run beside a test that measures time.
             for test in [test for test in chosen if "by_the_clock::" in test]:
                 print(f"skipped, since it measures time: {test}")
                 chosen.remove(test)
             if chosen:
                 found.append(([program.path, "--exact", *chosen], program.cwd, f"{program.label}: {' '.join(chosen)}"))
     if len(rust) < len(names):
-        # The package of this tree is tested, and no package that was installed before.
         subprocess.run(["make", "python-package"], cwd=tests.ROOT, check=True)
     for name in names:
         if ".py" in name:

@@ -34,13 +34,10 @@ UNSTEADY_AT_MOST = 2
 SILENT_AT_MOST = 3600 if os.environ.get("STRATANN_SLOW") else 600
 # `make python-package` uses the same features, so that common crates are compiled once.
 PACKAGES = ["--workspace", "--features", "stratann/testing"]
-# Most tests keep their files in memory, so that they do not wait for syncs and reads. If this
-# machine or container has less free memory, or if the tests are slow tests, all files are on a
-# disk.
+# Most tests keep files in memory, unless tests are slow or little memory is free.
 MEMORY = pathlib.Path("/dev/shm")
 MEMORY_AT_LEAST = 4 << 30
-# These tests keep their files on a disk. They test direct reads, synced writes, kills, full disks,
-# or the memory of a process.
+# Tests of direct reads, synced writes, kills, full disks, or memory keep their files on a disk.
 ON_DISK = {
     "cli command": ["direct::", "disk::", "insert::", "linked::", "memory::", "resume::", "snapshot::", "tour::", "update::"],
     "engine engine": ["index::", "submit::"],
@@ -51,7 +48,7 @@ ON_DISK = {
     "tier tier": [""],
     "tier unit stratann_tier": [""],
 }
-# More tests than cores run at the same time, since many tests wait for syncs, timers or processes.
+# More tests than cores run at once, since many wait.
 AT_ONCE = [f"--test-threads={2 * (os.cpu_count() or 1)}"]
 # Programs without libtest. Their exit status is their outcome.
 WITHOUT_A_LIST = ["fuzz"]
@@ -590,8 +587,7 @@ def self_test():
 
         assert "sample (the whole program)" not in [name for name, _ in report.failed], report.failed
 
-        # If a program dies, the outcomes of other tests are lost. Here each test passes alone, and
-        # the death is a failure.
+        # If a program dies, each test passes alone, and the death is a failure.
         os.environ.pop("SAMPLE_DIES")
         os.environ["SAMPLE_DIES_OF_MANY"] = "1"
         report = Report()
@@ -660,7 +656,7 @@ def main():
     except KeyboardInterrupt:
         report.failed.append(("interrupted", "the outcomes until then are above"))
     finally:
-        # A program has a session of its own, and would continue after Ctrl-C.
+        # A program would continue after Ctrl-C.
         for group in list(RUNNING):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGKILL)

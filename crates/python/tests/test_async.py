@@ -59,7 +59,6 @@ def test_one_that_is_late_or_cancelled_ends(index, queries):
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        # The index is unchanged.
         return await index.search_async(queries[0], 1)
 
     ids, _ = asyncio.run(late())

@@ -73,7 +73,6 @@ def test_answers_match_and_are_the_nearest_that_do(index, small, queries, reques
     objects = (stratann.column("price") < 100) & stratann.column("tags").contains("t3")
     for found, expected in zip(index.search(queries[:50], filter=objects, **way), text):
         numpy.testing.assert_array_equal(found, expected)
-    # Fewer vectors match than are wanted.
     found, distances = index.search(queries[0], 10, filter="price between 10 and 11")
     assert sorted(found.tolist()) == [40, 41, 43, 44] + [2**64 - 1] * 6
     assert numpy.isfinite(distances[:4]).all() and numpy.isinf(distances[4:]).all()
@@ -299,7 +298,6 @@ def test_filters_that_do_not_fit_are_told(index, small, queries):
         index.insert(small[1_200], attributes={"price": "dear"})
     with pytest.raises(ValueError, match="8888"):
         index.set_attributes([1, 8_888], [{}, {}])
-    # A set has no order.
     with pytest.raises(TypeError, match="set"):
         index.set_attributes({2, 1}, [{"stock": 1}, {"stock": 2}])
     for wrong in (lambda: index.delete(), lambda: index.delete([1], filter=FILTER), lambda: index.set_attributes([1])):
@@ -436,7 +434,6 @@ def test_what_is_within_a_distance_comes_page_by_page(index, small, queries):
     assert len(found) >= 0.95 * len(wanted) and pages >= 2
     assert sorted(found, key=lambda id: (distances[id], id)) == found
 
-    # All matches are met, so the result is certainly complete.
     page = index.search_range(query, 1e30, filter=FILTER)
     assert sorted(page.ids.tolist()) == [id for id in range(BUILT) if matches(id)]
     assert page.complete and page.next is None
@@ -522,7 +519,6 @@ def test_an_insert_or_upsert_warns_once_of_such_a_column(small, tmp_path):
         with pytest.raises(ValueError, match="50"):
             warned(index.insert, small[50:51], [50], attributes=[{"colours": "red"}])
         assert "colours" not in index.columns
-        # Automatic ids, recorded.
         many = {"colours": ["red"] * 1000}
         assert warned(index.insert, small[100:1100], attributes=many) == [("colours", "colour")]
 

@@ -269,7 +269,6 @@ def test_progress_tells_every_stage_to_its_end(small, tmp_path):
     assert calls
     for stage, done, total in calls:
         assert isinstance(stage, str) and 0 <= done and (done <= total or total == 0)
-    # Each stage is complete once, before the next begins.
     complete = [i for i, (_, done, total) in enumerate(calls) if total and done == total]
     assert complete[-1] == len(calls) - 1
     for here, after in zip(complete, complete[1:]):

@@ -78,7 +78,6 @@ def test_a_name_that_is_not_there_is_a_key_error(catalog):
 
 def test_several_indexes_are_searched_as_one(catalog, small, queries):
     exact = stratann.truth(small, queries, 10)
-    # The list has all vectors of an index, so the search finds everything.
     found = catalog.search(queries, 10, list_size=700)
     numpy.testing.assert_array_equal(found[0], exact[0])
     numpy.testing.assert_array_equal(found[1], exact[1])
@@ -97,7 +96,6 @@ def test_several_indexes_are_searched_as_one(catalog, small, queries):
 
 
 def test_a_budget_is_kept_and_indexes_are_closed(shelf):
-    # The budget has room for the program and some indexes.
     with pytest.raises(ValueError, match="memory budget"):
         stratann.Catalog(shelf, memory=1_000_000)
     catalog = stratann.Catalog(shelf, memory="32MiB")
@@ -196,7 +194,6 @@ def test_a_trained_codebook_is_that_of_the_index(tmp_path, small):
     assert (stats["codebook"], stats["code_bytes"]) == (facts["hash"], 16)
     with pytest.raises(FileExistsError, match="overwrite=True"):
         stratann.train(small, code)
-    # The codebook depends on the seed, not on threads or the source.
     again = stratann.train(small, str(code), code_bytes=16, threads=1, overwrite=True)
     assert again == facts
     assert stratann.train(small, tmp_path / "b", code_bytes=16, seed=7)["hash"] != facts["hash"]
@@ -330,7 +327,6 @@ def test_a_change_for_which_there_is_no_room_is_refused(own, small):
             index.insert(small[:1], ids=[5000])
     assert catalog.memory_bytes == before and len(index) == 667
     assert index.search(small[1], 1, list_size=50)[1][0] == 0
-    # With more memory, the index can be changed.
     with stratann.Catalog(own, memory="64MiB")["spring"] as enough:
         enough.insert(small[:1], ids=[5000])
     assert len(catalog["spring"]) == 668

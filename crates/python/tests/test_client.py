@@ -101,8 +101,7 @@ def test_changes_are_seen_by_whoever_searches_then(folder, queries, small, tmp_p
             one.upsert(many, numpy.arange(100_000, 120_000))
             assert one.delete(numpy.arange(100_000, 120_001)) == 20_000
             assert other.delete(ids[:10]) == 10 and one.delete(ids[:10]) == 0
-            # If storage has merged, the graph has twenty copies of each row, which need a long
-            # list.
+            # A merge may leave twenty copies of each row, which need a long list.
             found, distances = one.search(queries[1:], k=1, list_size=400)
             assert numpy.array_equal(found[9:, 0], ids[10:]) and distances[:9].all()
             with pytest.raises(ValueError, match="ids has 7 twice"):
@@ -113,7 +112,6 @@ def test_changes_are_seen_by_whoever_searches_then(folder, queries, small, tmp_p
                 one.upsert(queries[:2] + 0.5, [1, 2])
     finally:
         servers.stop()
-    # Acknowledged changes survive a kill.
     index = stratann.open(own)
     assert len(index) == len(small) + len(queries) - 10
     found, distances = index.search(queries[10:], k=1, list_size=400)

@@ -24,7 +24,7 @@ def blocks_run(path):
             left.append(block["needs"])
             continue
         line = page.count("\n", 0, block.start("code"))
-        # The empty lines make an error name the line of the page.
+        # An error names the line of the page.
         exec(compile("\n" * line + block["code"], str(path), "exec"), names)
         ran += 1
     assert ran + len(left) == page.count("```python")

@@ -48,7 +48,6 @@ def test_before_the_first_and_after_the_last(documents, tmp_path):
     assert not list(tmp_path.iterdir())
     assert documents.put([document(1, x=1)]) == ["id 1"]
     assert documents.delete(["id 1", "id 2"]) == 1 and len(documents) == 0 and documents.search(vector(1)) == []
-    # The dimension and the types are free again.
     documents.put([Document("b", "text", {"x": "one"}, numpy.ones(3))])
     assert documents.search(numpy.ones(3))[0][0].metadata == {"x": "one"} and documents.index().columns["x"] == "string"
     assert documents.delete_matching("x == 'one'") == 1 and len(documents) == 0
@@ -140,7 +139,6 @@ def test_another_dimension_than_the_documents_have_is_refused(documents, tmp_pat
 def test_what_only_a_build_needs_is_left_to_it(documents, tmp_path):
     documents.put([document(1)])
     documents.close()
-    # The existing documents need no build.
     with Documents(tmp_path / "a.idx", codebook=tmp_path / "gone", query_log=tmp_path / "gone") as again:
         again.put([document(2)])
     for dimension in (None, D):
@@ -246,7 +244,6 @@ def test_vectors_that_documents_did_not_write_are_told(tmp_path):
     stratann.build(vectors, tmp_path / "a.idx", metric="cosine", attributes=[{"year": 1}] * 20)
     with pytest.raises(ValueError, match=r"a.idx: it is an index of 20 vectors without documents, .*Pass the path of another folder"):
         Documents(tmp_path / "a.idx")
-    # An index without vectors is an empty store.
     stratann.create(tmp_path / "b.idx", dimension=D, metric="cosine", preset="decouplevs")
     with Documents(tmp_path / "b.idx") as documents:
         documents.put([document(1)])
@@ -392,7 +389,6 @@ def test_one_text_is_no_list_of_ids(documents, tmp_path):
                 call(wrong)
             assert str(caught.value).startswith("ids is ") and f"{call.__name__}({remedy})" in str(caught.value)
     assert sorted(one.id for one in documents.scan()) == ["1", "12", "2"]
-    # An iterator is read once.
     assert documents.delete(iter(["12"])) == 1 and [one and one.id for one in documents.get(iter(["12", "2"]))] == [None, "2"]
     for wrong in ("12", document(12)):
         with pytest.raises(TypeError, match="documents is .*Pass a list, put"):

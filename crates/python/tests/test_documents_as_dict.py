@@ -47,7 +47,6 @@ def test_keys_items_and_values_are_those_of_a_dict(documents):
     assert list(documents.values()) == list(everything.values()) and len(documents.values()) == len(documents.items()) == 6
     assert ("id 1", everything["id 1"]) in documents.items() and ("id 1", everything["id 2"]) not in documents.items()
     assert everything["id 1"] in documents.values()
-    # A view follows changes.
     keys = documents.keys()
     documents.delete(["id 1"])
     assert len(keys) == 5 and "id 1" not in keys and "id 1" not in list(keys)
