@@ -18,7 +18,7 @@ import json
 import subprocess
 import sys
 
-# crate -> the crates of this workspace that it may depend on, also in tests and build scripts
+# crate -> the crates that it may depend on, also in tests and build scripts
 ENGINE = {"stratann"}
 ALLOWED = {
     "stratann-vector": set(),
@@ -33,8 +33,7 @@ ALLOWED = {
     "stratann-python": ENGINE | {"stratann-node"},
 }
 
-# A reason for a crate is a dependency that other crates must not have. Each row has the crates that
-# may use a dependency outside of tests, and the reason.
+# Each dependency has the crates that may use it outside of tests, and the reason.
 RESERVED = {
     "io-uring": ({"stratann-tier"}, "only a tier reads and writes"),
     "memmap2": ({"stratann-tier"}, "only a tier maps memory"),
@@ -46,12 +45,12 @@ RESERVED = {
     "indicatif": ({"stratann-terminal"}, "one crate decides how progress is shown"),
 }
 
-# The feature for code that only tests need, such as volumes that crash. Releases are built without it.
+# Code that only tests need, such as volumes that crash.
 TESTING = "testing"
 
 
 def faults(packages):
-    """The faults, one line each. `packages`: name, and dependencies as (name, kind, features..)."""
+    """`packages`: name, and dependencies as (name, kind, features..)."""
     members = {name for name, _ in packages}
     found = []
     for name, dependencies in sorted(packages):

@@ -27,7 +27,6 @@ def blank(match):
 
 
 def anchors(text):
-    """The anchors that GitHub gives to the headings of a page."""
     found = set()
     for heading in HEADING.findall(FENCE.sub(blank, text)):
         plain = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
@@ -40,7 +39,7 @@ def anchors(text):
 
 
 def faults(root, page):
-    """The broken links of one page. `root` and `page` are absolute paths."""
+    """`root` and `page` are absolute paths."""
     text = page.read_text(encoding="utf-8")
     bare = CODE.sub("", FENCE.sub(blank, text))
     found = []

@@ -20,8 +20,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCES = "crates/engine/src"
 
-# module -> the modules that it uses, each in a row above. A new module gets a row before it gets an
-# edge.
+# module -> the modules that it uses, each in a row above
 MAY = {
     # values, and helpers that know nothing of an index
     "alike": set(),
@@ -110,8 +109,7 @@ MAY = {
     "advise": {"build", "data", "error", "index", "options", "places", "progress", "spec"},
 }
 
-# Edges to a row below, which make cycles. This list only gets shorter: an edge that no code needs
-# any more is a fault.
+# Edges to a row below make cycles. An edge that no code needs any more is a fault.
 EXCEPTIONS = {
     ("index", "recall"),
     ("index", "update"),
@@ -144,7 +142,6 @@ def blank(match):
 
 
 def bare(text):
-    """A text with spaces in place of comments and literals."""
     return QUIET.sub(blank, text)
 
 
@@ -159,7 +156,7 @@ def closing(text, at):
 
 
 def end_of_item(text, at):
-    """The end of the item, statement, field or variant that starts at `at`."""
+    """The end of the item, statement, field or variant at `at`."""
     while ATTRIBUTE.match(text, at):
         at = closing(text, at + 1)
         at += len(text[at:]) - len(text[at:].lstrip())
@@ -200,7 +197,7 @@ def tree(text):
 
 
 def from_root(names, inside):
-    """A path from the root of the crate, or None. `inside`: the path of the module that names it."""
+    """A path from the root of the crate, or None. `inside`: the path of the module."""
     if names[0] == "crate":
         return names[1:]
     ups = len(names) - len(re.sub(r"^(super )*", "", " ".join(names)).split())
@@ -208,7 +205,7 @@ def from_root(names, inside):
 
 
 def used(text, inside):
-    """The paths from the root that the code of a module uses, as (line, names)."""
+    """The paths from the root that the code uses, as (line, names)."""
     found = [
         (use.start(1) + at, from_root(names, inside))
         for use in USE.finditer(text)
@@ -253,7 +250,7 @@ def edges(files):
 
 
 def cycles(found):
-    """The modules of the largest cycle, and the number of pairs of modules that use each other."""
+    """The modules of the largest cycle, and the number of pairs that use each other."""
     reached = {}
     for start, _ in found:
         seen, new = set(), {start}
@@ -266,7 +263,6 @@ def cycles(found):
 
 
 def faults(tops, found, may, exceptions):
-    """The faults, one line each."""
     rows = {name: row for row, name in enumerate(may)}
     here = ".ci/modules.py"
     lines = [f"{SOURCES}/{name} has no row in MAY of {here}. Add the modules that it uses" for name in sorted(tops - set(may))]

@@ -40,7 +40,7 @@ TESTS = re.compile(r"^#\[cfg\(test\)\]\n(?:pub(?:\(crate\))? )?mod \w+ \{", re.M
 
 
 def blocks(lines):
-    """The paragraphs, list items and table cells of numbered lines, as (number of the first line, text)."""
+    """The paragraphs, list items and cells of numbered lines, as (number of the first line, text)."""
     number, text, fence = 0, [], None
     for at, line in lines:
         bare = line.strip()
@@ -124,7 +124,7 @@ def strings(text):
 
 
 def errors(text):
-    """The texts of the errors that a Python file raises, as (line, text)."""
+    """The texts of raised errors, as (line, text)."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             for argument in node.exc.args[:1]:
@@ -134,8 +134,8 @@ def errors(text):
 
 
 def comments(text):
-    """The comments of a Python file, as lists of (line, text). A list has the comments of adjacent
-    lines without code, or a single comment behind code.
+    """The comments of a Python file, as lists of (line, text). A list has adjacent comments, or one
+    behind code.
     """
     run = []
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -153,16 +153,13 @@ def comments(text):
 
 
 def in_form(found):
-    """The faults of strings that are errors, as (line, text). The form is "argument and value;
-    reason. Remedy".
-    """
+    """The form of errors is "argument and value; reason. Remedy"."""
     for number, said in found:
         if EXPECTED.search(said):
             yield number, f"name the reason and the remedy in place of ': expected': {said[:70]}.."
 
 
 def source(path, text):
-    """The faults of a Rust or Python file, as (line, text)."""
     found, run = [], []
     if path.suffix != ".rs":
         for match in DOCSTRING.finditer(text):

@@ -18,14 +18,13 @@ import tempfile
 
 import links
 
-# This file marks a folder that this program made. A folder without it is not replaced.
+# A folder without this file is not replaced.
 MARK = ".pages-of-stratann"
 
 NEEDS = re.compile(r"^(```\w+) \w+$", re.MULTILINE)
 
 
 def targets(root, page):
-    """The local files that a page links to or shows."""
     bare = links.CODE.sub("", links.FENCE.sub(links.blank, page.read_text(encoding="utf-8")))
     for target in links.LINK.findall(bare):
         name = target.partition("#")[0]

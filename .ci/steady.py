@@ -14,7 +14,7 @@ import tempfile
 import tests
 
 BUSY = 2
-# These functions wait, then call the real ones. The standard library of Rust syncs through them.
+# The standard library of Rust syncs through these functions.
 SLOW_SYNC = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -29,7 +29,6 @@ int fdatasync(int file) {{ wait_a_while(); return ((int (*)(int))dlsym(RTLD_NEXT
 
 
 def slow_sync(folder, milliseconds):
-    """Compiles the library that makes syncs slow, and returns its path."""
     source, library = folder / "slow_sync.c", folder / "slow_sync.so"
     text = SLOW_SYNC.format(seconds=milliseconds // 1000, nanoseconds=milliseconds % 1000 * 1_000_000)
     source.write_text(text)
@@ -38,7 +37,9 @@ def slow_sync(folder, milliseconds):
 
 
 def commands(names):
-    """A command, a folder and a label for each program with tests of these names. Exits if a name has no test."""
+    """A command, a folder and a label for each program with tests of these names. Exits for a name
+    without tests.
+    """
     found, unknown = [], []
     rust = [name for name in names if ".py" not in name]
     if rust:
@@ -47,14 +48,12 @@ def commands(names):
         unknown += [name for name in rust if not any(name in test for _, listed in lists for test in listed)]
         for program, listed in lists:
             chosen = [test for test in listed if any(name in test for name in rust)]
-            # Nothing may run beside a test that measures time.
             for test in [test for test in chosen if "by_the_clock::" in test]:
                 print(f"skipped, since it measures time: {test}")
                 chosen.remove(test)
             if chosen:
                 found.append(([program.path, "--exact", *chosen], program.cwd, f"{program.label}: {' '.join(chosen)}"))
     if len(rust) < len(names):
-        # The package of this tree is tested, and not one that was installed before.
         subprocess.run(["make", "python-package"], cwd=tests.ROOT, check=True)
     for name in names:
         if ".py" in name:

@@ -30,18 +30,14 @@ import xml.etree.ElementTree as xml
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 UNSTEADY_AT_MOST = 2
-# A program of tests without output for this many seconds hangs. `make test-slow` has tests of minutes.
+# A program that is silent for this many seconds hangs. `make test-slow` has tests of minutes.
 SILENT_AT_MOST = 3600 if os.environ.get("STRATANN_SLOW") else 600
-# The features are those of `make python-package`, so that common crates are compiled once.
+# `make python-package` uses the same features, so that common crates are compiled once.
 PACKAGES = ["--workspace", "--features", "stratann/testing"]
-# Most tests keep their files in memory: on a disk, they would spend more time on syncs and on waiting
-# for reads than on their subject. The folder there is used only if this machine, or the container, has
-# so much free memory, and the file system half of it. That is some times what tests use. In slow tests,
-# all files are on a disk.
+# Most tests keep files in memory, unless tests are slow or little memory is free.
 MEMORY = pathlib.Path("/dev/shm")
 MEMORY_AT_LEAST = 4 << 30
-# Programs of tests, or modules of one, that keep their files on a disk. Their subjects are direct reads
-# in blocks, synced writes, kills, full disks, or the memory of a process.
+# Tests of direct reads, synced writes, kills, full disks, or memory keep their files on a disk.
 ON_DISK = {
     "cli command": ["direct::", "disk::", "insert::", "linked::", "memory::", "resume::", "snapshot::", "tour::", "update::"],
     "engine engine": ["index::", "submit::"],
@@ -52,18 +48,18 @@ ON_DISK = {
     "tier tier": [""],
     "tier unit stratann_tier": [""],
 }
-# More tests than cores run at the same time, since many wait for syncs, timers or other processes.
+# More tests than cores run at once, since many wait.
 AT_ONCE = [f"--test-threads={2 * (os.cpu_count() or 1)}"]
-# Programs of tests without libtest. Their exit status is their outcome.
+# Programs without libtest. Their exit status is their outcome.
 WITHOUT_A_LIST = ["fuzz"]
-# Fewer passed tests of Rust mean that some were not run.
+# If fewer tests of Rust passed, some were not run.
 TESTS_AT_LEAST = 1100
 CHECKS = ["check-format", "check-rules", "check-lints", "check-docs"]
 RESULT = re.compile(r"^test (.+?)(?: - should panic)? \.\.\. (?:.* )?(ok|FAILED|ignored(?:, .*)?)$")
 
 
 class Report:
-    """The outcomes of all checks and tests: a name for each, and a text for each failed or unsteady one."""
+    """A name for each check and test, and a text for each failed or unsteady one."""
 
     def __init__(self):
         self.passed = 0
@@ -71,25 +67,24 @@ class Report:
         self.unsteady = []
         self.skipped = []
         self.took = []
-        # Functions that judge the tests of a program that has ended, and repeat the failed ones.
+        # Functions that judge ended programs, and repeat failed tests.
         self.unjudged = []
 
     def step(self, name, began):
         self.took.append((time.monotonic() - began, name))
 
     def settle(self):
-        """Judges the tests of programs that have ended. Nothing runs beside a test that is repeated."""
+        """Nothing runs beside a test that is repeated."""
         while self.unjudged:
             self.unjudged.pop(0)()
 
     def judged(self, name, text, again):
-        """Adds a test that failed with the output `text`. `again`: whether it passed by itself."""
+        """Adds a failed test. `again`: whether it passed by itself."""
         (self.unsteady if again else self.failed).append((name, text))
         if again:
             self.passed += 1
 
     def verdict(self):
-        """Prints the list; returns the exit status."""
         print("\n=== times")
         for seconds, name in sorted(self.took, reverse=True):
             if seconds >= 5:
@@ -116,12 +111,11 @@ class Report:
         return 1 if self.failed or many else 0
 
 
-# The process groups of commands that run.
 RUNNING = set()
 
 
 def run(command, cwd=ROOT, environment=None, each_line=None):
-    """Runs a command, and shows its output meanwhile. Returns its status (negative: a signal) and its output."""
+    """Shows the output meanwhile. Returns the status (negative: a signal) and the output."""
     program = subprocess.Popen(
         [str(part) for part in command],
         cwd=cwd,
@@ -149,7 +143,7 @@ def run(command, cwd=ROOT, environment=None, each_line=None):
             try:
                 line = lines.get(timeout=1)
             except queue.Empty:
-                # A child that outlives its program keeps the pipe open without writing to it.
+                # A child that outlives its program keeps the pipe open.
                 if program.poll() is not None:
                     break
                 if time.monotonic() - heard > SILENT_AT_MOST:
@@ -165,7 +159,7 @@ def run(command, cwd=ROOT, environment=None, each_line=None):
             if each_line:
                 each_line(line)
     finally:
-        # Needed after Ctrl-C too: the program has a session of its own, so it would continue.
+        # After Ctrl-C too, the program would continue, since it has a session of its own.
         if said and said[-1].startswith("killed: ") or sys.exc_info()[0] is not None or program.poll() is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(program.pid, signal.SIGKILL)
@@ -175,9 +169,8 @@ def run(command, cwd=ROOT, environment=None, each_line=None):
 
 
 def in_turn(jobs):
-    """Calls each job with an event. A job begins when the one before it has set its event or has ended.
-
-    So the last long test of a program leaves no core idle. At most two jobs run at the same time.
+    """Calls each job with an event. A job begins when the one before it has set its event or has
+    ended, so that a long test leaves no core idle. At most two jobs run at the same time.
     """
     threads, errors = [], []
 
@@ -203,7 +196,6 @@ def in_turn(jobs):
 
 
 def beside(*series):
-    """Runs several series of jobs (`in_turn`) at the same time."""
     errors = []
 
     def work(jobs):
@@ -222,11 +214,11 @@ def beside(*series):
 
 
 def free_memory():
-    """Bytes of memory that are free on this machine, and in the container, if there is one."""
+    """The free memory of this machine, and of the container, if there is one."""
     table = dict(re.findall(r"^(\w+): +(\d+) kB$", pathlib.Path("/proc/meminfo").read_text(), re.MULTILINE))
     free = [int(table["MemAvailable"]) << 10]
     group = pathlib.Path("/sys/fs/cgroup")
-    with contextlib.suppress(OSError, ValueError):  # There is no container, or it has no limit.
+    with contextlib.suppress(OSError, ValueError):  # no container, or no limit
         limit, used = ((group / name).read_text() for name in ("memory.max", "memory.current"))
         free.append(int(limit) - int(used))
     return min(free)
@@ -234,7 +226,9 @@ def free_memory():
 
 @contextlib.contextmanager
 def scratch():
-    """The variables with which tests keep their files in memory; empty in slow tests, or if there is too little."""
+    """The variables that keep files of tests in memory; empty in slow tests, or without enough
+    memory.
+    """
     if os.environ.get("STRATANN_SLOW"):
         yield {}
         return
@@ -249,13 +243,13 @@ def scratch():
         yield {}
         return
     with folder as path:
-        # As of /tmp, since some tests act as another user.
+        # Some tests act as another user.
         os.chmod(path, 0o1777)
         yield {"TMPDIR": path}
 
 
 def outcomes(output):
-    """From the output of libtest: the outcome of each test by name, and the output of each test with one."""
+    """The outcome of each test by name, and the output of each test, from the output of libtest."""
     found, texts, current = {}, {}, None
     for line in output.splitlines():
         match = RESULT.match(line)
@@ -269,7 +263,7 @@ def outcomes(output):
             current = None
         elif current:
             texts[current].append(line)
-    # A test can write into the line of an outcome, past libtest. The lists at the end repeat the outcomes.
+    # A test can write into the line of an outcome. The lists at the end repeat the outcomes.
     for heading, outcome in (("successes:", "ok"), ("failures:", "FAILED")):
         names = output.rpartition(f"\n{heading}\n")[2] if f"\n{heading}\n" in output else ""
         for line in itertools.takewhile(lambda line: line.startswith("    "), names.splitlines()):
@@ -278,21 +272,20 @@ def outcomes(output):
 
 
 def why_skipped(text):
-    """The reason that a test gave for skipping, or `None`."""
     match = re.search(r"^skipped(?:: |, )(.+)$", text, re.MULTILINE)
     return match and match[1]
 
 
 class Program:
-    """A program of tests that cargo built: a label for messages, its file, and the folder where cargo would run it."""
+    """A program of tests: a label, its file, and the folder where cargo would run it."""
 
     def __init__(self, label, path, cwd):
         self.label, self.path, self.cwd = label, pathlib.Path(path), pathlib.Path(cwd)
-        # Two processes of one program may share files in `target`, so they run one after the other.
+        # Two processes of one program may share files in `target`.
         self.turn = threading.Lock()
 
     def tests(self):
-        """The names of its tests; `None` if the program cannot list them."""
+        """`None` if the program cannot list them."""
         listed = subprocess.run(
             [self.path, "--list", "--format", "terse"], cwd=self.cwd, capture_output=True, text=True
         )
@@ -305,7 +298,9 @@ class Program:
         return run([self.path, *arguments], self.cwd, variables, each_line)
 
     def jobs(self, report, names, memory):
-        """Two lists of jobs for `in_turn`: for the named tests of `ON_DISK`, and for the others, in `memory`."""
+        """Two lists of jobs for `in_turn`: for the named tests of `ON_DISK`, and for the others, in
+        `memory`.
+        """
         on_disk_always = ON_DISK.get(self.label, [])
         for module in on_disk_always:
             if not any(name.startswith(module) for name in names):
@@ -313,12 +308,12 @@ class Program:
         modules = tuple(on_disk_always) if memory else ()
         on_disk = [name for name in names if name.startswith(modules)]
         others = [name for name in names if not name.startswith(modules)]
-        # Of the tests on a disk, many wait for syncs. One program of them at a time is enough for the disk.
+        # Many of these tests wait for syncs, so one program at a time is enough for the disk.
         waiting = [lambda almost: self.test(report, on_disk, {}, ", on a disk", (), None)] if on_disk else []
         return waiting, [lambda almost: self.test(report, others, memory, "", (), almost)] if others else []
 
     def test(self, report, names, environment, how, options, almost):
-        """Runs the named tests, and sets the event `almost`, if given, when fewer are left than there are cores."""
+        """Sets the event `almost`, if given, when fewer tests are left than there are cores."""
         with self.turn:
             self.test_in_turn(report, names, environment, how, options, almost)
 
@@ -338,7 +333,9 @@ class Program:
         report.unjudged.append(lambda: self.judge(report, names, environment, status, output))
 
     def judge(self, report, names, environment, status, output):
-        """Adds the outcomes of the named tests to the report, and runs each failed one once more by itself."""
+        """Adds the outcomes of the named tests to the report, and repeats each failed test by
+        itself.
+        """
         found, texts = outcomes(output)
         passed = [name for name in names if found.get(name) == "ok"]
         report.passed += len(passed)
@@ -361,14 +358,13 @@ class Program:
             else:
                 explained = explained or again not in (0, 101)
                 report.judged(f"{self.label} {name}", texts.get(name) or said[-8000:], again == 0)
-        # libtest exits with 101 if a test failed. With another status the program died. If all tests pass
-        # alone, no single test is the cause, and the whole program has failed.
+        # libtest exits with 101 if a test failed. With another status, the program died. If all
+        # tests pass alone, the whole program has failed.
         if (silent or status not in (0, 101) or (status and not suspects)) and not explained:
             text = f"exit status {status}; {len(silent)} tests had not ended\n{output[-8000:]}"
             report.failed.append((f"{self.label} (the whole program)", text))
 
     def test_whole(self, report, environment):
-        """Runs a program without a list of tests. Its exit status is its outcome."""
         print(f"\n--- {self.label}", flush=True)
         began = time.monotonic()
         status, output = self.run([], environment)
@@ -383,12 +379,11 @@ class Program:
 
 
 def optimised(release):
-    """The options of cargo for tests that are optimised as releases are."""
     return ["--profile", "slow"] if release else []
 
 
 def built(release):
-    """Compiles all programs of tests, and returns them; `None` if that failed."""
+    """`None` if the compilation failed."""
     command = ["cargo", "test", "--no-run", "--locked", *PACKAGES, "--message-format=json-render-diagnostics"]
     made = subprocess.run(
         command + optimised(release), cwd=ROOT, stdout=subprocess.PIPE, stderr=None, text=True
@@ -414,7 +409,7 @@ def rust(report, release, memory):
         report.failed.append(("the tests do not compile", "the errors of the compiler are above"))
         return
     on_disk, others, timed = [], [], []
-    # The tests on a disk run beside the other tests. So first come the programs without tests on a disk.
+    # Programs with tests on a disk come last, since these run beside other tests.
     for program in sorted(programs, key=lambda program: program.label in ON_DISK):
         if program.path.name.startswith(tuple(f"{name}-" for name in WITHOUT_A_LIST)):
             program.test_whole(report, memory)
@@ -440,7 +435,7 @@ def rust(report, release, memory):
 
 
 def examples(report, release):
-    """Runs the examples in the documentation, which only cargo can run."""
+    """Only cargo can run these examples."""
     command = ["cargo", "test", "--doc", "--locked", *PACKAGES, *optimised(release)]
     print("\n--- examples in the documentation", flush=True)
     began = time.monotonic()
@@ -456,7 +451,7 @@ def examples(report, release):
 
 
 def junit(path):
-    """From a report of pytest: the texts of failed tests, the texts of skipped ones, and the names of passed ones."""
+    """The texts of failed and of skipped tests, and the names of passed ones."""
     failed, skipped, passed = {}, {}, set()
     for case in xml.parse(path).getroot().iter("testcase"):
         file = case.get("classname", "").rpartition("tests.")[2]
@@ -472,12 +467,10 @@ def junit(path):
 
 
 def venv():
-    """The virtual environment with the package."""
     return pathlib.Path(os.environ.get("VENV", ROOT / ".venv")).resolve()
 
 
 def python(report, release, memory):
-    """Installs the package as a user does, and runs its tests."""
     began = time.monotonic()
     status, output = run(["make", "python-package"])
     report.step("the Python package", began)
@@ -488,7 +481,7 @@ def python(report, release, memory):
     with tempfile.TemporaryDirectory() as folder:
         first, second = (pathlib.Path(folder) / name for name in ("first.xml", "second.xml"))
         pytest = [interpreter, "-m", "pytest", "crates/python/tests", "-o", f"cache_dir={folder}/cache"]
-        # The folders of passed tests go at once, so that all tests together need little memory.
+        # The folders of passed tests are removed at once, so that all tests need little memory.
         pytest += ["-o", "tmp_path_retention_policy=failed"]
         target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
         environment = {**memory, "STRATANN_COMMAND": str(target / "debug" / "stratann")}
@@ -523,7 +516,9 @@ def check(report, release, memory):
 
 
 def seeded():
-    """Seeds the property tests by the commit, so that a commit always fails or always passes. Slow tests draw anew."""
+    """Seeds the property tests by the commit, so that a commit always fails or always passes. Slow
+    tests use new seeds.
+    """
     if "PROPTEST_RNG_SEED" in os.environ:
         return
     seed = secrets.randbits(60) if os.environ.get("STRATANN_SLOW") else commit_seed()
@@ -537,7 +532,6 @@ def commit_seed():
 
 
 def self_test():
-    """Checks that tests which fail once, fail always, die or skip are each reported."""
     folder = pathlib.Path(tempfile.mkdtemp())
     source = folder / "sample.rs"
     source.write_text(
@@ -593,7 +587,7 @@ def self_test():
 
         assert "sample (the whole program)" not in [name for name, _ in report.failed], report.failed
 
-        # If a program dies, the outcomes of other tests are lost. Each passes alone, and the death is a failure.
+        # If a program dies, each test passes alone, and the death is a failure.
         os.environ.pop("SAMPLE_DIES")
         os.environ["SAMPLE_DIES_OF_MANY"] = "1"
         report = Report()
@@ -601,12 +595,10 @@ def self_test():
         report.settle()
         assert "sample (the whole program)" in [name for name, _ in report.failed], report.failed
 
-        # A child that outlives its program does not block this one.
         began = time.monotonic()
         assert run(["sh", "-c", "sleep 60 & echo it goes on"]) == (0, "it goes on\n")
         assert time.monotonic() - began < 30
 
-        # A job begins when the one before it has almost ended, and at most two run at the same time.
         events, ended = [], threading.Event()
 
         def first(almost):
@@ -664,7 +656,7 @@ def main():
     except KeyboardInterrupt:
         report.failed.append(("interrupted", "the outcomes until then are above"))
     finally:
-        # Each has a session of its own, so it would continue after Ctrl-C.
+        # A program would continue after Ctrl-C.
         for group in list(RUNNING):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGKILL)

@@ -15,7 +15,7 @@ import sys
 
 MAY = {"vector", "tier"}
 
-# The word does not count in comments, in raw, plain and byte strings, and in characters (not lifetimes).
+# Comments, strings and characters (not lifetimes) do not count.
 QUIET = re.compile(
     r"//[^\n]*|/\*.*?\*/|b?r(#*)\".*?\"\1|b?\"(?:\\.|[^\"\\])*\"|b?'(?:\\.|[^'\\])'", re.DOTALL
 )
@@ -23,19 +23,18 @@ KEYWORD = re.compile(r"\bunsafe\b")
 
 
 def keyword_lines(text):
-    """The numbers of lines with the keyword `unsafe` outside of comments and strings."""
     bare = QUIET.sub(lambda m: "\n" * m.group().count("\n"), text)
     return [number for number, line in enumerate(bare.split("\n"), 1) if KEYWORD.search(line)]
 
 
 def is_root(path):
-    """Whether a file is a root of its crate; `path` is relative to the crate."""
+    """`path` is relative to the crate."""
     parts = path.parts
     return parts in (("src", "lib.rs"), ("src", "main.rs")) or parts[:2] == ("src", "bin")
 
 
 def faults(crate, path, text):
-    """The faults of one file of a crate; `path` is relative to the crate."""
+    """`path` is relative to the crate."""
     if crate in MAY:
         return []
     where = f"crates/{crate}/{path}"

@@ -1,5 +1,4 @@
-//! Groups of runs that differ only in their memory budget. They show the gain from more memory at
-//! equal recall.
+//! Groups of runs that differ only in their memory budget, at equal recall.
 
 use serde::Serialize;
 use stratann_terminal::size;
@@ -37,7 +36,7 @@ pub struct BudgetPoint {
     pub from: String,
 }
 
-/// Finds all groups of runs with two or more budgets, and compares each group at each recall.
+/// Compares runs with two or more budgets at each recall.
 pub fn budgets(runs: &[RunResult], targets: &[f64]) -> Vec<Budget> {
     let mut groups: Vec<Vec<(u64, &RunResult)>> = Vec::new();
     for run in runs {
@@ -72,7 +71,6 @@ fn bytes(search: &Search) -> Option<u64> {
     size::parse(search.memory.as_deref()?).ok()
 }
 
-/// Whether two runs are equal except for budget and name.
 fn alike(a: &RunResult, b: &RunResult) -> bool {
     let without = |search: &Search| Search {
         memory: None,
@@ -81,7 +79,7 @@ fn alike(a: &RunResult, b: &RunResult) -> bool {
     a.preset == b.preset && a.index.key == b.index.key && without(&a.search) == without(&b.search)
 }
 
-/// The common name of a group. For the run `stratann, 64MB` it is `stratann`.
+/// The run `stratann, 64MB` has the name `stratann`.
 fn name(run: &RunResult) -> String {
     let memory = run.search.memory.as_deref().unwrap_or_default();
     let name = run.name.strip_suffix(memory).unwrap_or(&run.name);
@@ -105,7 +103,7 @@ fn point(budget: u64, run: &RunResult, recall: f64) -> Option<BudgetPoint> {
     })
 }
 
-/// The groups as lines of a plot across memory. A group at several recalls becomes several lines.
+/// The groups as lines of a plot, one for each recall.
 pub fn lines(budgets: &[Budget]) -> Vec<Line> {
     let one_recall = budgets.iter().all(|b| b.recall == budgets[0].recall);
     let line = |budget: &Budget| Line {

@@ -30,10 +30,10 @@
 //! ```
 //!
 //! A job with a table `[timeline]` or `[breakdown]` measures live updates
-//! ([`live::keys`](crate::live::keys)). Such a job needs no file of ground truth, since rows are
-//! inserted and deleted. Such a job has no `[search]`.
+//! ([`live::keys`](crate::live::keys)). It has no ground truth, since rows change, and no
+//! `[search]`.
 //!
-//! The whole job is checked before any run begins, so that a typing error does not cost an hour.
+//! The whole job is checked before any run begins.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -120,8 +120,7 @@ pub struct Build {
     pub navigation: Option<f64>,
     /// The memory cap of the build, such as `2GiB`.
     pub memory: Option<String>,
-    /// The memory that searches will have, such as `10MB`. With a small value, the build may store
-    /// the codes on storage, in the records of the nodes.
+    /// The memory that searches will have, such as `10MB`.
     pub search_memory: Option<String>,
     /// The maximum size of the index, such as `62MB`. The build derives the degree from it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -161,11 +160,9 @@ pub struct Search {
     pub stop_early: Option<bool>,
     /// The share of the candidate list that is re-ranked in one batch.
     pub rerank_ratio: Option<f64>,
-    /// For the strategy press: the number of candidates that low codes rank, as a multiple of the
-    /// list size.
+    /// For the strategy press: the candidates that low codes rank, as a multiple of the list size.
     pub low_list: Option<f64>,
-    /// For the strategy press: of the candidates ranked by low codes, the share that each round
-    /// ranks again by high codes.
+    /// For the strategy press: the share of these candidates that each round ranks by high codes.
     pub refine: Option<f64>,
     /// The number of threads.
     pub threads: Option<usize>,
@@ -175,9 +172,9 @@ pub struct Search {
     pub memory: Option<String>,
     /// The size of the cache of recently read adjacency lists, such as `16MB`.
     pub cache: Option<String>,
-    /// The size of the same cache in entries, or as a percentage of the vectors, such as `1%`.
+    /// The size of that cache in entries, or in percent of the vectors, such as `1%`.
     pub cache_entries: Option<Entries>,
-    /// Whether to measure the time of each part of a query. The measurement takes some time itself.
+    /// Whether to measure the time of each part of a query. The measurement takes time itself.
     pub parts: Option<bool>,
     /// `auto`, `uring` or `pread`.
     pub io: Option<String>,
@@ -220,7 +217,7 @@ impl<'de> Deserialize<'de> for Entries {
 pub struct Run {
     /// The name of the run in tables and legends.
     pub name: String,
-    /// The preset. If it is absent, the run uses the default preset of the engine.
+    /// The preset. If it is absent, the run uses the engine's default preset.
     pub preset: Option<String>,
     /// Whether to measure the run twice, to find the noise.
     #[serde(default)]
@@ -231,13 +228,11 @@ pub struct Run {
     /// Search options that differ from the search options of the job.
     #[serde(default)]
     pub search: Search,
-    /// The insert strategy: `merge`, `in-place`, `relocate` or `accumulate`. If it is absent, the
-    /// run uses the strategy of the preset.
+    /// The insert strategy: `merge`, `in-place`, `relocate` or `accumulate`. Default: the preset's.
     pub update: Option<String>,
     /// How a list is pruned when a neighbour joins it: `delta` or `full`.
     pub pruning: Option<String>,
-    /// Whether inserts continue while their pages are written (`behind`), or wait for the writes
-    /// (`waited`).
+    /// Whether inserts continue while their pages are written (`behind`), or wait (`waited`).
     pub writes: Option<String>,
     /// Keys that differ from the table `[timeline]` of the job.
     pub timeline: Option<TimelineKeys>,
@@ -279,8 +274,7 @@ pub struct PlannedRun {
     pub preset: Preset,
     /// Whether the run is measured twice, to find the noise of the measurements.
     pub noise: bool,
-    /// Build options. `order` is always set. `layout` is absent if the build chooses it.
-    /// `compression` is absent only if `layout` is absent and `search_memory` is set.
+    /// Build options. `order` is set, and `layout` and `compression` unless the build chooses them.
     pub build: Build,
     /// Search options. `k`, `lists` and `threads` are always set.
     pub search: Search,
@@ -288,7 +282,7 @@ pub struct PlannedRun {
     pub live: Option<LiveRun>,
 }
 
-/// Reads a job and checks the whole job.
+/// Reads and checks a job.
 pub fn read(path: &Path, data_root: Option<&Path>) -> Result<Plan, Failure> {
     let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
         ErrorKind::InvalidData => Failure::Wrong(format!(
@@ -314,7 +308,6 @@ pub fn read(path: &Path, data_root: Option<&Path>) -> Result<Plan, Failure> {
 }
 
 fn plan(job: Job, folder: &Path, data_root: Option<&Path>) -> Result<Plan, String> {
-    // The name becomes a file name.
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if job.name.is_empty() || job.name.starts_with('.') || !job.name.chars().all(plain) {
         return Err(format!(
@@ -330,7 +323,6 @@ fn plan(job: Job, folder: &Path, data_root: Option<&Path>) -> Result<Plan, Strin
     let find = |file: &Path| {
         let path = root.join(file);
         if path.is_file() {
-            // The path is shown without `..`, for readers of the result.
             return Ok(path.canonicalize().unwrap_or(path));
         }
         Err(format!(
@@ -353,8 +345,7 @@ fn plan(job: Job, folder: &Path, data_root: Option<&Path>) -> Result<Plan, Strin
     }
     let live = job.timeline.is_some() || job.breakdown.is_some();
     if live {
-        // An option without effect is refused, since a reader could believe that it affected the
-        // measurement.
+        // A reader could believe that the option affected the measurement.
         for (key, given) in [
             ("repeat", job.repeat.is_some()),
             ("targets", !job.targets.is_empty()),
@@ -501,7 +492,6 @@ fn planned(job: &Job, run: &Run) -> Result<PlannedRun, String> {
     })
 }
 
-/// Whether a build makes clusters, so that `lists` are numbers of probes.
 fn clusters_of(build: &Build, preset: &Preset) -> bool {
     let named = build.layout.as_ref().and_then(|name| name.parse().ok());
     let layout: Option<Layout> = named.or(preset.layout);
@@ -509,14 +499,12 @@ fn clusters_of(build: &Build, preset: &Preset) -> bool {
 }
 
 impl PlannedRun {
-    /// Whether the index of this run has clusters, so that `lists` are numbers of probes.
+    /// Whether the index of the run has clusters, so that `lists` are numbers of probes.
     pub fn has_clusters(&self) -> bool {
         clusters_of(&self.build, &self.preset)
     }
 }
 
-/// Sets layout and compression to the values of the preset if the job lacks them, as the build
-/// would.
 fn choose_layout(build: &mut Build, preset: &Preset) -> Result<(), String> {
     let layout = match &build.layout {
         Some(layout) => Some(
@@ -551,7 +539,6 @@ fn choose_layout(build: &mut Build, preset: &Preset) -> Result<(), String> {
 }
 
 impl Build {
-    /// Sets the options that are absent here to the options of `other`.
     fn inherit(&mut self, other: &Build) {
         let Build {
             degree,
@@ -585,8 +572,7 @@ impl Build {
         self.navigation = self.navigation.or(navigation);
         self.memory = self.memory.take().or(memory);
         self.search_memory = self.search_memory.take().or(search_memory);
-        // A run that sets the degree does not inherit the job's space. A run that sets the space
-        // does not inherit the job's degree.
+        // If a run sets the degree or the space, it inherits neither of the two from the job.
         if self.degree.is_none() {
             self.space = self.space.take().or(space);
         }
@@ -599,7 +585,6 @@ impl Build {
 }
 
 impl Search {
-    /// Sets the options that are absent here to the options of `other`.
     fn inherit(&mut self, other: &Search) {
         let Search {
             k,
@@ -634,7 +619,7 @@ impl Search {
         self.threads = self.threads.or(threads);
         self.in_flight = self.in_flight.or(in_flight);
         self.memory = self.memory.take().or(memory);
-        // A run that sets one form of the cache size does not inherit the job's other form.
+        // If a run sets one form of the cache size, it inherits neither form from the job.
         if self.cache.is_none() && self.cache_entries.is_none() {
             self.cache = cache;
             self.cache_entries = cache_entries;
@@ -783,7 +768,6 @@ mod tests {
             let text = std::fs::read_to_string(&path).unwrap();
             let job: Job =
                 toml::from_str(&text).unwrap_or_else(|error| panic!("{path:?}: {error}"));
-            // The data may be absent here, so small files replace it.
             let data = tempfile::tempdir().unwrap();
             let truth = job.data.truth.iter();
             for file in [&job.data.base, &job.data.queries].into_iter().chain(truth) {

@@ -1,5 +1,4 @@
-//! The harness behind `stratann bench`: benchmarks as data. The command reads the arguments and
-//! prints the result.
+//! The harness behind `stratann bench`: benchmarks as data.
 //!
 //! ```text
 //! job.rs      JOB.toml: data, builds and searches, and the errors in it

@@ -1,4 +1,4 @@
-//! The machine on which a benchmark ran. A figure without its machine means little.
+//! The machine on which a benchmark ran.
 
 use serde::{Deserialize, Serialize};
 
@@ -34,8 +34,7 @@ impl Machine {
     }
 }
 
-/// The processor's name: `model name` on x86. ARM kernels report only part numbers, so the part
-/// number is used.
+/// On x86, the name is `model name`. ARM kernels report only part numbers.
 fn cpu(cpuinfo: &str) -> Option<String> {
     let field = |name: &str| {
         cpuinfo

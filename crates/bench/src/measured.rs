@@ -1,5 +1,4 @@
-//! The measurements of a search, as `stratann search --json` prints them and a benchmark reads
-//! them.
+//! The measurements of a search, as `stratann search --json` prints them.
 
 use serde::{Deserialize, Serialize};
 use stratann::{Counters, Explained, Parts, Tried};
@@ -24,22 +23,19 @@ pub struct Measured {
     /// The number of queries in flight on each thread at the end of the batch.
     #[serde(default)]
     pub in_flight: usize,
-    /// The numbers that the batch tried before it chose `in_flight`; absent if the caller set
-    /// `in_flight`.
+    /// The tried numbers of queries in flight, unless the caller set `in_flight`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_flight_tried: Vec<Tried>,
     /// CPU time of the process over the batch, user and system, in microseconds a query.
     #[serde(default)]
     pub cpu_us: f64,
     /// The largest error of a distance
-    /// ([`SearchResults::distance_error`](stratann::SearchResults)): 0 if all are exact, null if
-    /// the error has no bound.
+    /// ([`SearchResults::distance_error`](stratann::SearchResults)), null if unbounded.
     #[serde(default)]
     pub distance_error: Option<f32>,
     /// The peak resident memory of this process in bytes.
     pub peak_rss_bytes: u64,
-    /// How the filter was evaluated, and the expected reads of each filter strategy. Absent for a
-    /// search without a filter.
+    /// The evaluation of the filter, with the expected reads of each strategy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<Explained>,
     /// The time of each part of a query; absent unless requested.
@@ -47,8 +43,7 @@ pub struct Measured {
     pub parts: Option<PartsUs>,
 }
 
-/// The mean time of each part of a query, in microseconds. The remaining part of the latency is
-/// spent on the candidate list, expansion and other work.
+/// The mean time of each part of a query, in microseconds. The rest of the latency is other work.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PartsUs {
     /// Waiting for reads.
@@ -134,8 +129,7 @@ pub fn mean(values: &[f32]) -> f64 {
     values.iter().copied().map(f64::from).sum::<f64>() / values.len().max(1) as f64
 }
 
-/// The smallest value such that at least `share` of the sorted values do not exceed it (nearest
-/// rank). 0 for no values.
+/// The smallest value that at least `share` of the sorted values do not exceed, or 0.
 pub fn percentile(sorted: &[f32], share: f64) -> f64 {
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted
@@ -179,8 +173,6 @@ pub struct PerQuery {
     pub low_computations: f64,
 }
 
-/// Whether a mean is 0. Such a count does not exist for this kind of index or search, and is
-/// omitted.
 fn is_none(mean: &f64) -> bool {
     *mean == 0.0
 }
@@ -206,7 +198,7 @@ impl PerQuery {
     }
 }
 
-/// The documented measurements, and further measurements that `stratann bench` needs.
+/// The documented measurements, and others for `stratann bench`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Detailed {
     /// The documented part.

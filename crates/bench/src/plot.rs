@@ -1,15 +1,12 @@
-//! Plots as SVG. They show reads a query and queries a second, across recall or memory budgets. For
-//! live updates they show latency, rates, memory and storage over time.
-//!
-//! The code writes the SVG itself: a line plot takes a page of code, and needs neither fonts nor a
-//! drawing library.
+//! Plots as SVG, without fonts or a drawing library: reads a query and queries a second across
+//! recall or memory, and live updates over time.
 
 use std::fmt::Write;
 
 use crate::live::result::Span;
 use crate::report::{Common, Line};
 
-/// Colours that readers with any colour vision can distinguish (Okabe and Ito), on white.
+/// Okabe and Ito's colours, for readers with any colour vision.
 const COLOURS: [&str; 8] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d1f",
 ];
@@ -17,10 +14,8 @@ const WIDTH: f64 = 1100.0;
 const PANEL: (f64, f64) = (440.0, 360.0);
 const TOP: f64 = 72.0;
 const LEFTS: [f64; 2] = [80.0, 632.0];
-/// The distance between the panels and the part below them.
 const BELOW: f64 = 64.0;
 const LEGEND_ROW: f64 = 22.0;
-/// Height of a panel over time.
 const LOW_PANEL: f64 = 240.0;
 
 /// The horizontal axis of both panels.
@@ -28,7 +23,6 @@ pub struct Across {
     name: String,
     value: fn(&Common) -> f64,
     axis: fn(&[f64]) -> Axis,
-    /// A point as text.
     point: fn(&Common) -> String,
 }
 
@@ -58,7 +52,6 @@ fn megabytes(point: &Common) -> f64 {
     point.memory.unwrap_or(0) as f64 / 1e6
 }
 
-/// The scale of an axis.
 struct Axis {
     low: f64,
     high: f64,
@@ -66,8 +59,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// Creates an axis from 0 upwards. If the largest value is more than 20 times the smallest, the
-    /// axis is logarithmic and begins near the smallest value.
+    /// An axis from 0, or logarithmic if the largest value is over 20 times the smallest.
     fn of(values: impl Iterator<Item = f64> + Clone) -> Axis {
         let largest = values.clone().fold(0.0, f64::max);
         let least = values.filter(|v| *v > 0.0).fold(f64::INFINITY, f64::min);
@@ -93,7 +85,6 @@ impl Axis {
         }
     }
 
-    /// Creates an axis for recall, from a little below the smallest value to 1.
     fn of_recall(values: impl Iterator<Item = f64>) -> Axis {
         let least = values.fold(1.0, f64::min);
         let step = nice_step(((1.0 - least) / 6.0).max(0.001));
@@ -104,7 +95,6 @@ impl Axis {
         }
     }
 
-    /// Creates an axis for seconds, which begins at 0 and is linear.
     fn of_time(last: f64) -> Axis {
         let step = nice_step((last / 6.0).max(0.001));
         Axis {
@@ -114,7 +104,6 @@ impl Axis {
         }
     }
 
-    /// The position of a value, from 0 to 1.
     fn place(&self, value: f64) -> f64 {
         if self.logarithmic {
             (value.max(self.low).log10() - self.low.log10())
@@ -139,7 +128,6 @@ impl Axis {
     }
 }
 
-/// Rounds a number up to 1, 2 or 5 times a power of ten.
 fn nice_step(rough: f64) -> f64 {
     let power = 10f64.powf(rough.log10().floor());
     let digit = [1.0, 2.0, 5.0]
@@ -149,7 +137,6 @@ fn nice_step(rough: f64) -> f64 {
     digit * power
 }
 
-/// Rounds a number down to 1, 2 or 5 times a power of ten.
 fn round_down(value: f64) -> f64 {
     let power = 10f64.powf(value.log10().floor());
     let digit = [5.0, 2.0]
@@ -158,7 +145,6 @@ fn round_down(value: f64) -> f64 {
     digit.unwrap_or(1.0) * power
 }
 
-/// A number without trailing zeros.
 fn label(value: f64) -> String {
     if value >= 1000.0 {
         return stratann_terminal::size::count(value.round() as u64);
@@ -167,7 +153,7 @@ fn label(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_string()
 }
 
-/// Escapes text for XML. Control characters are invalid in XML and are removed.
+/// Control characters are invalid in XML and are removed.
 fn escape(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars().filter(|c| !c.is_control()) {
@@ -182,7 +168,7 @@ fn escape(text: &str) -> String {
     out
 }
 
-/// Draws the whole picture. For live updates, its horizontal axis is time.
+/// Draws the whole picture, as SVG.
 pub fn svg(title: &str, subtitle: &str, across: &Across, lines: &[Line]) -> String {
     let timed: Vec<&Line> = lines.iter().filter(|l| !l.seconds.is_empty()).collect();
     if !timed.is_empty() {
@@ -218,10 +204,9 @@ pub fn svg(title: &str, subtitle: &str, across: &Across, lines: &[Line]) -> Stri
     out
 }
 
-/// The figure that a panel shows over time.
 type OfSecond = fn(&Span) -> Option<f64>;
 
-/// Draws six panels over the seconds of a job of live updates, with dots during merges.
+/// Six panels over the seconds of a job of live updates, with dots during merges.
 fn over_time(title: &str, subtitle: &str, lines: &[&Line]) -> String {
     const MB: f64 = 1e6;
     let rows: [[(&str, OfSecond); 2]; 3] = [
@@ -285,17 +270,14 @@ fn over_time(title: &str, subtitle: &str, lines: &[&Line]) -> String {
     out
 }
 
-/// A latency; `None` if there were no searches.
 fn latency_of(second: &Span, us: f64) -> Option<f64> {
     (second.searches > 0).then_some(us)
 }
 
-/// Draws the beginning of a picture, with space for a legend of `lines` entries.
 fn head(title: &str, subtitle: &str, legend_top: f64, lines: usize) -> String {
     let rows = lines.div_ceil(2);
     let height = legend_top + rows as f64 * LEGEND_ROW + 12.0;
     let mut out = String::new();
-    // Writing to a String cannot fail.
     let _ = writeln!(
         out,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" \
@@ -311,7 +293,6 @@ fn head(title: &str, subtitle: &str, legend_top: f64, lines: usize) -> String {
     out
 }
 
-/// Draws an entry of the legend.
 fn legend(out: &mut String, top: f64, i: usize, line: &Line, note: &str) {
     let x = LEFTS[i % 2];
     let y = top + (i / 2) as f64 * LEGEND_ROW;
@@ -331,7 +312,7 @@ fn legend(out: &mut String, top: f64, i: usize, line: &Line, note: &str) {
     );
 }
 
-/// The stroke of a line. Lines of other programs are dashed.
+/// Lines of other programs are dashed.
 fn stroke(i: usize, line: &Line) -> String {
     let dash = if line.other {
         " stroke-dasharray=\"6 4\""
@@ -344,7 +325,7 @@ fn stroke(i: usize, line: &Line) -> String {
     )
 }
 
-/// Draws a marker. Its shape changes when the colours repeat.
+/// The shape changes when the colours repeat.
 fn marker(out: &mut String, i: usize, x: f64, y: f64, tooltip: &str) {
     let colour = COLOURS[i % COLOURS.len()];
     let tooltip = if tooltip.is_empty() {
@@ -371,7 +352,6 @@ fn marker(out: &mut String, i: usize, x: f64, y: f64, tooltip: &str) {
     };
 }
 
-/// The position of a panel, and its scales.
 struct Frame<'a> {
     left: f64,
     top: f64,
@@ -391,7 +371,6 @@ impl Frame<'_> {
         self.top + (1.0 - self.vertical.place(value)) * self.height
     }
 
-    /// Draws the ticks, the names of the axes and the frame.
     fn draw(&self, out: &mut String) {
         let Self {
             left,
@@ -446,7 +425,6 @@ impl Frame<'_> {
         );
     }
 
-    /// Draws a line through points.
     fn curve(&self, out: &mut String, i: usize, line: &Line, points: &[(f64, f64)]) {
         let path: Vec<String> = points
             .iter()
@@ -614,8 +592,7 @@ mod tests {
             assert!(picture.contains(name), "{name}");
         }
         assert_eq!(picture.matches("<polyline").count(), 12);
-        // The merge takes 29 seconds, with a dot for each second in six panels. The legend has one
-        // dot for each run.
+        // Each panel has a dot for each second of the merge, and the legend one for each run.
         assert_eq!(picture.matches("<circle").count(), 29 * 6 + 2);
         assert!(picture.contains("diskann &lt;merging&gt;, 32 s, a merge: P50"));
         assert!(picture.contains("dots: a merge is running") && picture.contains(">60</text>"));
@@ -642,7 +619,6 @@ mod tests {
         );
         assert!(picture.contains("reads not measured"));
         assert!(!picture.contains("NaN") && !picture.contains("inf"));
-        // Every opened element is closed.
         for tag in ["svg", "text", "circle", "title"] {
             let opened = picture.matches(&format!("<{tag} ")).count()
                 + picture.matches(&format!("<{tag}>")).count();

@@ -333,9 +333,8 @@ pub fn compare(lines: &[Line], targets: &[f64]) -> Vec<Comparison> {
     all
 }
 
-/// The figures of a line at a recall, if the line reaches this recall. They are interpolated
-/// linearly between the two nearest points. If the recall is below the recall of the smallest list
-/// size, the figures of the smallest list size are returned.
+/// The figures of a line at a recall, by linear interpolation, or of the smallest list size if its
+/// recall is higher. `None` if the line does not reach the recall.
 pub fn at(line: &Line, target: f64) -> Option<Comparison> {
     let mut points: Vec<&Common> = line.points.iter().collect();
     points.sort_by(|a, b| a.recall.total_cmp(&b.recall));
@@ -403,8 +402,7 @@ mod tests {
         assert_eq!(all.len(), 2, "run c does not reach the recall");
         assert!((all[0].qps - 750.0).abs() < 1e-6 && (all[0].reads.unwrap() - 30.0).abs() < 1e-6);
         assert_eq!(all[0].from, "between L 20 and 40");
-        // The lowest recall of run b is above the target, so the first point of b is used without
-        // extrapolation.
+        // Run b is not extrapolated below its lowest recall.
         assert_eq!(all[1].qps, 3000.0);
         assert!(all[1].from.contains("lowest recall measured"));
         assert!((all[1].against_first - 4.0).abs() < 1e-9);

@@ -1,9 +1,6 @@
-//! Runs a job. Every build and every search is a child process of the program that contains this
-//! crate. [`build_words`] and [`search_words`] make the options of these processes. So peak memory
-//! is the peak memory of a user's process, and no run affects the heap of the next run.
-//!
-//! Searches take turns: each turn measures every run once. So a slow minute of the machine affects
-//! all runs alike.
+//! Runs a job. Every build and search is a child process, so that memory is measured as for a user,
+//! and no run affects the heap of the next. Searches take turns, so that a slow minute of the
+//! machine affects all runs alike.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -31,21 +28,15 @@ pub struct Setting {
     pub quiet: bool,
 }
 
-/// The note that the cache stores beside an index.
 #[derive(Debug, Serialize, Deserialize)]
 struct Remembered {
-    /// All facts on which the index depends. The cache compares the complete text, so a collision
-    /// of hashes is harmless.
+    /// All facts on which the index depends, so that a collision of hashes is harmless.
     made_from: String,
-    /// The report of the build.
     report: Value,
 }
 
-/// The measurements of one run.
 struct Series {
-    /// The position of the run in the job.
     run: usize,
-    /// For each turn, the measurements of each list size.
     turns: Vec<Vec<Detailed>>,
 }
 
@@ -56,7 +47,7 @@ pub struct Outcome {
     pub runs: Vec<RunResult>,
     /// Differences between two series of the same run.
     pub noise: Vec<Noise>,
-    /// Names of the runs whose memory budget was refused. A refusal is a result too.
+    /// Names of the runs whose memory budget was refused.
     pub refused: Vec<String>,
 }
 
@@ -93,7 +84,6 @@ pub fn run(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
             );
             match search(plan, planned, &indexes[one.run].0, setting) {
                 Ok(points) => one.turns.push(points),
-                // A budget that is too small ends only its own run.
                 Err(Failure::Wrong(_)) if turn == 1 && planned.search.memory.is_some() => {
                     refused.push(planned.name.clone());
                 }
@@ -113,7 +103,6 @@ pub fn run(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
         let planned = &plan.runs[one.run];
         let points = medians(&one.turns);
         match results.last() {
-            // This is the second series of a run with `noise = true`.
             Some(first) if first.name == planned.name => noise.push(Noise::between(first, &points)),
             _ => results.push(RunResult {
                 name: planned.name.clone(),
@@ -138,15 +127,12 @@ pub fn run(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
     })
 }
 
-/// Prints a line about the current work, unless `quiet` is set.
 pub(super) fn say(setting: &Setting, line: &str) {
     if !setting.quiet {
         eprintln!("{line}");
     }
 }
 
-/// Returns the index of a run: the index of an earlier run of this job, an index from the cache, or
-/// a new index.
 pub(super) fn index(
     plan: &Plan,
     run: &PlannedRun,
@@ -154,8 +140,7 @@ pub(super) fn index(
     earlier: &[(PathBuf, IndexFacts)],
 ) -> Result<(PathBuf, IndexFacts), Failure> {
     let made_from = made_from(plan, run)?;
-    // The name begins with the name of the vectors and depends only on `made_from`, so that jobs
-    // share indexes.
+    // The name depends only on the vectors and `made_from`, so that jobs share indexes.
     let vectors = plan.base.file_stem().unwrap_or_default().to_string_lossy();
     let key = format!("{vectors}-{:016x}", fnv(made_from.as_bytes()));
     if let Some(known) = earlier.iter().find(|(_, facts)| facts.key == key) {
@@ -220,7 +205,7 @@ pub(super) fn index(
     Ok((folder, facts))
 }
 
-/// A file with the first rows of the base. It is removed after the build.
+/// A file with the first rows of the base, until the build has ended.
 struct Part(PathBuf);
 
 impl Part {
@@ -233,8 +218,7 @@ impl Part {
             Element::I8 => "i8bin",
         };
         let name = format!("first-{rows}-of-{}.{extension}", std::process::id());
-        // `Part` removes its file when it is dropped. It is created before the file, so that an
-        // incomplete file is removed too.
+        // Created before its file, so that an incomplete file is removed too.
         let part = Part(folder.join(name));
         let first = FirstRows { file: &file, rows };
         stratann::data::write_bin(&part.0, &first)?;
@@ -252,9 +236,7 @@ fn remembered(note: &Path) -> Option<Remembered> {
     serde_json::from_slice(&std::fs::read(note).ok()?).ok()
 }
 
-/// All facts on which an index depends. A preset affects the index only through order, layout and
-/// compression, which are build options here. Live updates also take options from the preset of the
-/// index, so for live updates the preset is one of these facts.
+/// All facts on which an index depends. Only live updates take further options from the preset.
 fn made_from(plan: &Plan, run: &PlannedRun) -> Result<String, Failure> {
     let read = |error| Failure::file("read", &plan.base, &error);
     let base = plan.base.canonicalize().map_err(read)?;
@@ -278,7 +260,7 @@ fn made_from(plan: &Plan, run: &PlannedRun) -> Result<String, Failure> {
     Ok(all)
 }
 
-/// The hash FNV-1a, which names a folder. `DefaultHasher` may differ between releases of Rust.
+/// The hash FNV-1a. `DefaultHasher` may differ between releases of Rust.
 fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -357,7 +339,6 @@ pub fn search_words(run: &PlannedRun) -> Vec<String> {
     words
 }
 
-/// Measures one turn of a run, over all of its list sizes.
 fn search(
     plan: &Plan,
     run: &PlannedRun,
@@ -385,13 +366,10 @@ pub(super) fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Fai
     })
 }
 
-/// Runs this program with other arguments, and returns its output. Its errors go to the standard
-/// error of this process.
 fn child(arguments: &[&std::ffi::OsStr], setting: &Setting) -> Result<String, Failure> {
     child_told(arguments, None, setting)
 }
 
-/// Does the same as `child`, and sets an environment variable for the process.
 pub(super) fn child_told(
     arguments: &[&std::ffi::OsStr],
     told: Option<(&str, String)>,
@@ -444,7 +422,6 @@ pub(super) fn child_told(
     }
 }
 
-/// The median of each figure over the turns, for each list size.
 fn medians(turns: &[Vec<Detailed>]) -> Vec<Point> {
     let lists = turns.iter().map(Vec::len).min().unwrap_or(0);
     (0..lists)
@@ -507,7 +484,6 @@ fn medians(turns: &[Vec<Detailed>]) -> Vec<Point> {
         .collect()
 }
 
-/// The middle value, or the mean of the two middle values; 0 for no values.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let half = values.len() / 2;

@@ -1,5 +1,5 @@
-//! The storage sizes of indexes, side by side: the parts, bits per edge, and the space saved
-//! compared with the coupled layout.
+//! The storage sizes of indexes: the parts, bits per edge, and the space saved against the coupled
+//! layout.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -20,7 +20,6 @@ pub struct Space {
     facts: Value,
 }
 
-/// The keys of `stratann stats --json` about space.
 const FACTS: [&str; 9] = [
     "layout",
     "compression",

@@ -131,7 +131,6 @@ pub fn machine_line(machine: &Machine) -> String {
     )
 }
 
-/// One line for each index that was built or reused.
 fn indexes(runs: &[RunResult]) -> String {
     let mut table = Table::new(&[
         "<index",
@@ -175,7 +174,6 @@ fn indexes(runs: &[RunResult]) -> String {
     table.render() + "\n"
 }
 
-/// The parts of a query's time, for runs that measured them: reads and cache hits first.
 fn parts(runs: &[RunResult], recall: &str) -> String {
     let mut table = Table::new(
         &[
@@ -226,7 +224,6 @@ fn parts(runs: &[RunResult], recall: &str) -> String {
     }
 }
 
-/// Runs by memory budget, at the same recall.
 fn budgets(budgets: &[Budget]) -> String {
     if budgets.is_empty() {
         return String::new();

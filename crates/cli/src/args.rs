@@ -1,5 +1,4 @@
-//! The arguments of the command. Names that users of DiskANN and other engines know are accepted as
-//! aliases.
+//! The arguments of the command, with aliases that users of DiskANN and other engines know.
 
 mod advise;
 mod create;
@@ -379,8 +378,7 @@ pub struct SearchArguments {
     /// The index directory, then the file of query vectors. Several indexes, or directories of
     /// indexes, are searched as one index. All indexes need the same dimension, element type and
     /// metric
-    // One list of paths, because clap could not tell two lists apart if options are between the
-    // paths.
+    // If options were between the paths, clap could not tell two lists of paths apart.
     #[arg(required = true, value_name = "INDEX.. QUERIES")]
     pub files: Vec<PathBuf>,
 
@@ -601,7 +599,6 @@ pub struct SearchArguments {
 }
 
 impl SearchArguments {
-    /// The index directories, or directories of indexes.
     pub fn indexes(&self) -> &[PathBuf] {
         if !self.like.is_empty() {
             return &self.files;
@@ -609,17 +606,14 @@ impl SearchArguments {
         self.files.split_last().map_or(&[], |(_, indexes)| indexes)
     }
 
-    /// The file of query vectors.
     pub fn queries(&self) -> &Path {
         self.files.last().map_or(Path::new(""), PathBuf::as_path)
     }
 
-    /// `Some` if one of `--nav` and `--no-nav` was given.
     pub fn navigation(&self) -> Option<bool> {
         choice(self.nav, self.no_nav)
     }
 
-    /// `Some` if one of `--whole-page` and `--no-whole-page` was given.
     pub fn whole_page(&self) -> Option<bool> {
         choice(self.whole_page, self.no_whole_page)
     }
@@ -875,7 +869,6 @@ pub struct RowArguments {
 }
 
 impl RowArguments {
-    /// The options for the columns.
     pub fn columns(&self) -> JsonColumns {
         JsonColumns {
             times: self.times.iter().cloned().collect(),
@@ -985,7 +978,6 @@ pub struct PlaceArguments {
 }
 
 impl PlaceArguments {
-    /// The places of all `--place` options together.
     pub fn all(&self) -> Result<Places, Failure> {
         let mut all = Places::default();
         for places in &self.place {
@@ -1289,7 +1281,6 @@ fn at_least_one(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Parses a number from 1 to `most`, a bound of the engine.
 fn up_to(text: &str, most: usize) -> Result<usize, String> {
     match at_least_one(text)? {
         number if number > most => Err(format!("must be at most {}", size::count(most as u64))),
@@ -1326,7 +1317,6 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The threads to use: the given number, or else one for each core that this process may run on.
 pub fn threads_or_cores(threads: Option<usize>) -> usize {
     threads.unwrap_or_else(stratann::processors)
 }

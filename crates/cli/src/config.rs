@@ -1,5 +1,4 @@
-//! `--config FILE` of servers: a file of options. An option on the command line takes precedence
-//! over the file.
+//! `--config FILE` of servers: options, over which the command line takes precedence.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,7 +8,6 @@ use toml::de::DeTable;
 
 use stratann_terminal::failure::Failure;
 
-/// The commands with this option.
 const SERVERS: [&str; 4] = [
     "memory-server",
     "storage-server",
@@ -17,25 +15,22 @@ const SERVERS: [&str; 4] = [
     "cluster",
 ];
 
-/// A command line into which the options of the file of `--config` were inserted.
+/// A command line with the options of `--config`.
 #[derive(Debug)]
 pub struct Expanded {
-    /// The words of the command line. Words from the file follow the name of the command.
+    /// Words from the file follow the name of the command.
     pub words: Vec<OsString>,
-    /// The options from the file. `None` if no file was read.
     said: Option<Said>,
 }
 
-/// The options of a file.
 #[derive(Debug)]
 struct Said {
     file: PathBuf,
-    /// The name and the line of each option.
     lines: Vec<(String, usize)>,
 }
 
 impl Expanded {
-    /// A note with the line of the file, if the argument that clap refused comes from the file.
+    /// A note with the line of the file, if clap refused an argument from the file.
     pub fn note(&self, error: &clap::Error) -> Option<String> {
         let said = self.said.as_ref()?;
         let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else {
@@ -55,11 +50,7 @@ impl Expanded {
     }
 }
 
-/// Inserts the options of the file of `--config` after the name of the command. `arguments` is
-/// clap's built definition of all arguments.
-///
-/// # Errors
-/// The file cannot be read, is no TOML, or contains anything but options.
+/// Inserts the options of `--config` after the name of the command.
 pub fn expanded(words: Vec<OsString>, arguments: &clap::Command) -> Result<Expanded, Failure> {
     let as_typed = |words| Expanded { words, said: None };
     let command = words
@@ -72,8 +63,7 @@ pub fn expanded(words: Vec<OsString>, arguments: &clap::Command) -> Result<Expan
         .to_str()
         .and_then(|name| arguments.find_subcommand(name));
     if words[command] == "cluster" {
-        // The command's name is `up` or `search`. Options that all commands have may precede this
-        // name.
+        // Options of all commands may precede the name `up` or `search`.
         let mut behind = words.iter().enumerate().skip(command + 1);
         let found = behind.find_map(|(at, word)| {
             let of = known.and_then(|of| of.find_subcommand(word.to_str()?));
@@ -104,7 +94,6 @@ pub fn expanded(words: Vec<OsString>, arguments: &clap::Command) -> Result<Expan
     let text = text.map_err(|error| Failure::file("read", &path, &error))?;
     let mut said =
         options(&text, known).map_err(|why| Failure::Wrong(format!("{}{why}", path.display())))?;
-    // An option on the command line takes precedence over the file.
     said.retain(|option| !option.is_typed(&words));
     let lines = said
         .iter()
@@ -122,19 +111,15 @@ pub fn expanded(words: Vec<OsString>, arguments: &clap::Command) -> Result<Expan
     })
 }
 
-/// An option of a file.
 #[derive(Debug, PartialEq, Eq)]
 struct FileOption {
     name: String,
     line: usize,
-    /// The option, written as a word of the command line.
     word: String,
-    /// The name of one letter, if the option has one.
     short: Option<char>,
 }
 
 impl FileOption {
-    /// Whether the command line also has this option.
     fn is_typed(&self, words: &[OsString]) -> bool {
         let long = |word: &str| {
             let rest = word
@@ -151,8 +136,7 @@ impl FileOption {
     }
 }
 
-/// Parses the options of a file, as words of a command line. The text of an error continues a
-/// sentence that begins with the name of the file.
+/// The text of an error continues a sentence that begins with the name of the file.
 fn options(text: &str, command: &clap::Command) -> Result<Vec<FileOption>, String> {
     let parsed = DeTable::parse(text).map_err(|error| format!(" is no valid TOML: {error}"))?;
     let values: toml::Table = text
@@ -191,8 +175,7 @@ fn options(text: &str, command: &clap::Command) -> Result<Vec<FileOption>, Strin
                     "the option takes a value, but the file has true or false. Write a text or a number",
                 );
             }
-            // A known flag with `false` is left out. An unknown name is passed to clap, whose error
-            // can suggest a similar option.
+            // For an unknown name, clap's error can suggest a similar option.
             Some(toml::Value::Boolean(false)) if known.is_some() => continue,
             Some(toml::Value::Boolean(_)) => format!("--{name}"),
             Some(toml::Value::String(text)) => format!("--{name}={text}"),
@@ -270,9 +253,8 @@ mod tests {
         }
         let underscored = options("low_list = 2.5\n", &server()).unwrap();
         assert_eq!(underscored[0].word, "--low-list=2.5");
-        // Options that all commands have are accepted too.
         assert_eq!(options("quiet = false", &server()), Ok(Vec::new()));
-        // An unknown option is never ignored, even if its value is false.
+        // An unknown option is never ignored.
         assert_eq!(options("tsl = false", &server()).unwrap()[0].word, "--tsl");
     }
 
@@ -290,7 +272,6 @@ mod tests {
         assert_eq!(found.words[2], "--threads=3");
         let found = expanded(&["stratann", "cluster", "up", "i", "--config", path]).unwrap();
         assert_eq!(found.words[3], "--threads=3");
-        // Options that all commands have may be anywhere.
         let words = ["stratann", "cluster", "-q", "up", "i", "--config", path];
         assert_eq!(expanded(&words).unwrap().words[4], "--threads=3");
         let words = ["stratann", "search", "i", "q"];
@@ -313,8 +294,7 @@ mod tests {
         let said = format!("note: this option is `listn` in {path}, line 2");
         let words = ["stratann", "storage-server", "i", "--config", path];
         assert_eq!(note(&words), Some(said));
-        // An error about an option on the command line is not attributed to the file, whether the
-        // option's long or short name was typed.
+        // The error is about an option of the command line, given by its long or short name.
         std::fs::write(&file, "threads = 0\n").unwrap();
         for typed in ["--threads=x", "-Tx"] {
             assert_eq!(note(&[&words[..], &[typed]].concat()), None);

@@ -1,4 +1,4 @@
-//! Ids as a user writes them: decimal numbers separated by spaces, commas or line ends, or a numpy
+//! Ids as a user writes them: decimal numbers between spaces, commas or line ends, or a numpy
 //! array.
 
 use std::path::{Path, PathBuf};
@@ -33,12 +33,7 @@ pub fn read(path: &Path) -> Result<Vec<u64>, Failure> {
     })
 }
 
-/// Reads the ids that the arguments give: ids as words, one word that names a file of ids, or the
-/// file of an option. `None` if the arguments give no ids.
-///
-/// # Errors
-/// One of several words is no id, a file cannot be read, or a word is both an id and the name of a
-/// file. The meaning of such a word would be unclear.
+/// Reads ids from words or a file. Refuses a word that is both an id and the name of a file.
 pub fn given(words: &[PathBuf], file: Option<&Path>) -> Result<Option<Vec<u64>>, Failure> {
     let id_of = |word: &PathBuf| word.to_str().and_then(|word| one(word).ok());
     match (words, file) {
@@ -66,13 +61,12 @@ pub fn given(words: &[PathBuf], file: Option<&Path>) -> Result<Option<Vec<u64>>,
     }
 }
 
-/// Whether a word is a number, such as one that is too large for an id.
+/// A number that is too large for an id counts too.
 fn is_number(word: &Path) -> bool {
     let text = word.to_str().unwrap_or_default();
     text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The error for a word that is no id.
 fn no_id(word: &Path) -> Failure {
     Failure::Wrong(format!(
         "'{}' is not an id. Write whole numbers from 0 to 18446744073709551614, or name one file of ids",
@@ -80,20 +74,18 @@ fn no_id(word: &Path) -> Failure {
     ))
 }
 
-/// Parses an argument that is one id.
 pub fn one(word: &str) -> Result<u64, String> {
     let id = word.parse().ok().filter(|&id| id != u64::MAX);
     id.ok_or_else(|| "give a whole number from 0 to 18446744073709551614".to_owned())
 }
 
-/// Parses the ids in a text. The error has the line number of the first word that is no id, and the
-/// word.
+/// The error has the line and the word that is no id.
 fn parse(text: &str) -> Result<Vec<u64>, (usize, String)> {
     let mut ids = Vec::new();
     for (line, text) in (1..).zip(text.lines()) {
         let words = text.split(|c: char| c.is_whitespace() || c == ',');
         for word in words.filter(|word| !word.is_empty()) {
-            // The largest number of 64 bits is no id. In results, it stands for a missing result.
+            // The largest number stands for a missing result.
             ids.push(one(word).map_err(|_| (line, word.to_owned()))?);
         }
     }

@@ -14,23 +14,18 @@ use crate::ids;
 use crate::parquet::{self, Target, Wanted};
 use crate::pipe;
 
-/// Vectors, with their ids and attributes.
 pub struct Input {
     pub vectors: Box<dyn VectorSource>,
-    /// The ids, if an option gives them.
     pub ids: Option<Vec<u64>>,
     pub rows: Option<JsonRows>,
-    /// The size of the temporary files, in bytes. These are copies of Parquet files and pipes.
+    /// The bytes of temporary copies of Parquet files and pipes.
     pub copied: u64,
 }
 
-/// The files and options from which an input is read.
 pub struct Files<'a> {
-    /// The file of vectors.
     pub vectors: &'a Path,
-    /// The column of vectors, if the file is a Parquet file.
     pub column: Option<&'a str>,
-    /// The file of ids, or the name of the column of ids if vectors come from a column.
+    /// The file of ids, or the column of ids if vectors come from a column.
     pub ids: Option<&'a Path>,
     pub rows: &'a RowArguments,
     /// The index directory, and the cap on the memory of the process.
@@ -39,12 +34,7 @@ pub struct Files<'a> {
 }
 
 impl Files<'_> {
-    /// Opens the files. A Parquet file that has vectors and attributes is read once. Copies of
-    /// Parquet files may take long. Before the first copy, `check` may refuse the dimension and the
-    /// element type of the vectors.
-    ///
-    /// # Errors
-    /// A file cannot be read, the files do not fit together, or `check` refuses the vectors.
+    /// Opens the files. Before a long copy, `check` may refuse the dimension and the element type.
     pub fn open(
         &self,
         progress: &dyn Progress,
@@ -71,15 +61,14 @@ impl Files<'_> {
             check(&NoRows::new(outline.element, outline.dim))?;
         }
         let beside = beside.filter(|_| !is_same);
-        // The attributes are read before the vectors are copied, so that errors in attributes come
-        // early. A second Parquet file is only checked here, and is copied later.
+        // Errors in attributes come before the copy. A second Parquet file is only checked here.
         let (rows, copied) = match (beside, &outline) {
             (Some(file), Some(outline)) if parquet::is_one(file) => {
                 parquet::check(file, &of_vectors(&columns, outline.rows), target)?;
                 (None, 0)
             }
             (_, Some(outline)) => rows_of(beside, &columns, outline.rows, target)?,
-            // The file has no rows. `parquet::read` below fails with an error about this.
+            // `parquet::read` reports a file without rows.
             (_, None) => (None, 0),
         };
         let contents = parquet::read(self.vectors, &wanted, target)?;
@@ -98,11 +87,7 @@ impl Files<'_> {
         })
     }
 
-    /// Whether the vectors come from a Parquet file without rows, so that their dimension is
-    /// unknown.
-    ///
-    /// # Errors
-    /// The file cannot be read, or does not have the column.
+    /// Whether the vectors come from a Parquet file without rows, so their dimension is unknown.
     pub fn are_an_empty_parquet(&self, progress: &dyn Progress) -> Result<bool, Failure> {
         let Some(column) = self.column.filter(|_| parquet::is_one(self.vectors)) else {
             return Ok(false);
@@ -124,7 +109,6 @@ impl Files<'_> {
         }
     }
 
-    /// Opens a file of vectors that is no Parquet file, and separate files of ids and attributes.
     fn separate(
         &self,
         target: Target,
@@ -151,23 +135,19 @@ impl Files<'_> {
     }
 }
 
-/// A file of vectors outside an index: queries, or the base of a ground truth.
 #[derive(Clone, Copy)]
 pub struct Vectors<'a> {
     pub file: &'a Path,
-    /// The column of vectors, if the file is a Parquet file.
     pub column: Option<&'a str>,
-    /// The column of ids, if the file is a Parquet file and the caller needs its ids.
+    /// The column of ids in a Parquet file, if the caller needs them.
     pub ids: Option<&'a str>,
     /// The value of `--memory`; `None` if the command has no such option.
     pub memory: Option<Option<u64>>,
 }
 
-/// Opened vectors, and their ids if the caller needs them.
 pub type Opened = (Box<dyn VectorSource>, Option<Vec<u64>>);
 
 impl<'a> Vectors<'a> {
-    /// The column of vectors, if the file is a Parquet file and a column was given.
     fn parquet(&self) -> Option<&'a str> {
         self.column.filter(|_| parquet::is_one(self.file))
     }
@@ -189,11 +169,7 @@ impl<'a> Vectors<'a> {
         }
     }
 
-    /// The number, dimension and element type of the vectors in a Parquet file, for checks before
-    /// [`open`](Self::open) copies the file. `None` if the file is no Parquet file, or has no rows.
-    ///
-    /// # Errors
-    /// The file cannot be read, or does not have the columns.
+    /// The outline of a Parquet file, before [`open`](Self::open) copies it. `None` without rows.
     pub fn outline(&self) -> Result<Option<Outline>, Failure> {
         let Some(column) = self.parquet() else {
             return Ok(None);
@@ -206,11 +182,7 @@ impl<'a> Vectors<'a> {
         )
     }
 
-    /// As [`outline`](Self::outline), but also for other files. `None` if a Parquet file has no
-    /// rows.
-    ///
-    /// # Errors
-    /// As for [`open`](Self::open).
+    /// Like [`outline`](Self::outline), but also for other files.
     pub fn shape(&self) -> Result<Option<Outline>, Failure> {
         if self.parquet().is_some() {
             return self.outline();
@@ -225,9 +197,6 @@ impl<'a> Vectors<'a> {
     }
 
     /// Opens the vectors. A Parquet file is copied to the folder of temporary files.
-    ///
-    /// # Errors
-    /// The file cannot be read, or is a Parquet file and no option names the column of vectors.
     pub fn open(&self, progress: &dyn Progress) -> Result<Opened, Failure> {
         let Some(column) = self.parquet() else {
             return match parquet::is_named(self.file) {
@@ -243,11 +212,7 @@ impl<'a> Vectors<'a> {
     }
 }
 
-/// The value of `--ids` as the name of a column. `--ids` names a column if vectors come from a
-/// Parquet file.
-///
-/// # Errors
-/// The value is not UTF-8.
+/// The value of `--ids`, which names a column if vectors come from a Parquet file.
 pub fn column_name<'a>(ids: &'a Path, vectors: &Path) -> Result<&'a str, Failure> {
     ids.to_str().ok_or_else(|| {
         Failure::Wrong(format!(
@@ -259,9 +224,6 @@ pub fn column_name<'a>(ids: &'a Path, vectors: &Path) -> Result<&'a str, Failure
 }
 
 /// Refuses `--vectors` if none of these files is a Parquet file.
-///
-/// # Errors
-/// None of the files is a Parquet file, or a file cannot be opened.
 pub fn check_parquet(files: &[&Path]) -> Result<(), Failure> {
     for file in files {
         parquet::open(file)?;
@@ -284,7 +246,6 @@ pub fn check_parquet(files: &[&Path]) -> Result<(), Failure> {
     )))
 }
 
-/// The error for a column without vectors.
 fn none_in(file: &Path, column: &str) -> Failure {
     Failure::Failed(format!(
         "{}: column {column:?} has no vectors",
@@ -292,7 +253,6 @@ fn none_in(file: &Path, column: &str) -> Failure {
     ))
 }
 
-/// The error for a Parquet file of vectors without the option that names their column.
 fn without_column(file: &Path) -> Failure {
     if let Err(failure) = parquet::open(file) {
         return failure;
@@ -310,13 +270,11 @@ fn without_column(file: &Path) -> Failure {
     ))
 }
 
-/// Whether two paths name the same file.
 fn same(one: &Path, other: &Path) -> bool {
     let real = |path: &Path| std::fs::canonicalize(path).ok();
     one == other || real(one).is_some_and(|one| Some(one) == real(other))
 }
 
-/// Refuses the standard input as the file of ids and also as the file of attributes.
 fn check_standard_input(ids: Option<&Path>, attributes: Option<&Path>) -> Result<(), Failure> {
     let is_input = |path: Option<&Path>| path.is_some_and(|path| path.as_os_str() == "-");
     match is_input(ids) && is_input(attributes) {
@@ -327,10 +285,7 @@ fn check_standard_input(ids: Option<&Path>, attributes: Option<&Path>) -> Result
     }
 }
 
-/// The attributes that `set-attributes` sets, and for each row the id of its vector.
-///
-/// # Errors
-/// A file cannot be read, or the files do not fit together.
+/// The attributes to set, and the id of each row.
 pub fn attributes(
     arguments: &SetAttributesArguments,
     progress: &dyn Progress,
@@ -365,8 +320,7 @@ pub fn attributes(
     Ok((of_file(&arguments.rows, contents.rows)?, ids))
 }
 
-/// The attributes of `vectors` vectors, from a file of JSON lines or a Parquet file, and the size
-/// of the temporary copy in bytes.
+/// The attributes of `vectors` vectors, and the bytes of the temporary copy.
 fn rows_of(
     file: Option<&Path>,
     columns: &JsonColumns,
@@ -391,7 +345,6 @@ fn rows_of(
     Ok((Some(of_file(file, contents.rows)?), contents.copied))
 }
 
-/// Selects all columns as attributes, in a file with one row for each of `vectors` vectors.
 fn of_vectors(columns: &JsonColumns, vectors: usize) -> Wanted<'_> {
     Wanted {
         attributes: Some(columns),
@@ -400,12 +353,7 @@ fn of_vectors(columns: &JsonColumns, vectors: usize) -> Wanted<'_> {
     }
 }
 
-/// The rows of a file of JSON lines, and the size of the temporary copy in bytes. Only a pipe is
-/// copied.
-///
-/// # Errors
-/// The file cannot be read, or an option names a key that no line has and that resembles a key of a
-/// line.
+/// The rows of a file of JSON lines, and the bytes of the temporary copy of a pipe.
 fn json_lines(
     path: &Path,
     columns: &JsonColumns,
@@ -424,7 +372,7 @@ fn json_lines(
     Ok((rows, copied))
 }
 
-/// Copies a pipe to a temporary file, since rows are read more than once.
+/// Pipes are copied, since rows are read more than once.
 fn copied(path: &Path, target: Target) -> Result<(File, u64), Failure> {
     let folder = parquet::folder_of(target.index);
     let cannot_write = |error: std::io::Error| {
@@ -449,10 +397,8 @@ fn copied(path: &Path, target: Target) -> Result<(File, u64), Failure> {
     Ok((copy, bytes))
 }
 
-/// Checks the options that name a key of the lines. If no line has the key, but the lines have a
-/// similar key, the name is probably misspelt, which is an error. With a misspelt name, the payload
-/// or a time would become a column of another type, and stay in the index. If the lines have no
-/// similar key, they may just lack values for the key, so there is only a warning.
+/// Checks the options that name a key of the lines. If no line has the key, a similar key is an
+/// error, since the name is probably misspelt; otherwise there is a warning.
 fn check_keys(
     file: &Path,
     rows: &JsonRows,
@@ -493,7 +439,6 @@ fn check_keys(
     Ok(())
 }
 
-/// The rows of a Parquet file, or an error if it has no attributes.
 fn of_file(file: &Path, rows: Option<JsonRows>) -> Result<JsonRows, Failure> {
     let none = || Failure::Failed(format!("{}: it has no rows of attributes", file.display()));
     rows.ok_or_else(none)

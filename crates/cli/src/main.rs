@@ -1,4 +1,4 @@
-//! The `stratann` command: its arguments and output. The engine is in other crates.
+//! The `stratann` command: its arguments and output.
 //!
 //! ```text
 //! args.rs      the arguments;   names.rs  named values, and their meaning for the engine
@@ -9,8 +9,6 @@
 //! parquet/     Parquet files
 //! ```
 //!
-//! `stratann_terminal` has the output and the exit statuses, `stratann_bench` the work of
-//! `stratann bench`.
 //!
 //! Exit status: 0 success, 1 failure, 2 a wrong call.
 
@@ -34,13 +32,11 @@ use stratann_terminal::{failure, logger, progress};
 
 use crate::args::{Arguments, ClusterCommand, Command};
 
-/// If the system refuses memory, this allocator ends the command with an error and status 1.
-/// Without this allocator, a signal would end the command.
+/// If the system refuses memory, the command ends with status 1, and not by a signal.
 #[global_allocator]
 static ALLOCATOR: stratann::RecordingAllocator = stratann::RecordingAllocator;
 
-/// The level and form of log messages, unless `STRATANN_LOG` sets the level. A server's log is read
-/// later, so it has the time of each message, and also messages about normal operation.
+/// `STRATANN_LOG` overrides the level. A server's log has times, since it is read later.
 fn logged(arguments: &Arguments) -> (log::LevelFilter, Form) {
     let server = match &arguments.command {
         Command::MemoryServer(of) => Some(&of.server),
@@ -65,8 +61,7 @@ fn logged(arguments: &Arguments) -> (log::LevelFilter, Form) {
 fn main() -> ExitCode {
     stratann::share_arenas_under_a_limit();
     if let Err(error) = stratann::explain_aborts() {
-        // Without this handler, only one thing changes: if the system refuses memory, a signal ends
-        // the command.
+        // Without this handler, refused memory ends the command by a signal.
         let _ = writeln!(
             std::io::stderr(),
             "warning: the handler for refused memory is missing ({error}). If the system refuses memory, a signal ends the command"
@@ -83,7 +78,6 @@ fn main() -> ExitCode {
     let arguments = match Arguments::try_parse_from(&words.words) {
         Ok(arguments) => arguments,
         Err(error) => {
-            // If standard error is closed, the exit status still reports the error.
             let _ = error.print();
             if let Some(note) = words.note(&error) {
                 let _ = writeln!(std::io::stderr(), "{note}");

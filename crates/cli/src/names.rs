@@ -1,6 +1,5 @@
-//! Parsers of arguments with named values. The names come from the engine's lists, so the command
-//! accepts a new name without a change here. clap gets all names, so that it suggests the closest
-//! match and `--help` describes each value.
+//! Parsers of named values from the engine's lists. With all names, clap suggests the closest
+//! match, and `--help` describes each value.
 
 use std::error::Error;
 use std::str::FromStr;
@@ -12,7 +11,7 @@ use stratann::{
     Way,
 };
 
-/// Parses one of `all` by its name. `of` returns the name of a value and one line about the value.
+/// `of` returns the name of a value, and one line about it.
 fn by_name<T>(
     all: &[T],
     of: fn(&T) -> (&'static str, &'static str),
@@ -27,53 +26,45 @@ where
     PossibleValuesParser::new(names).try_map(|name| name.parse::<T>().map_err(Box::new))
 }
 
-/// A parser of presets.
 pub fn preset() -> impl TypedValueParser<Value = Preset> {
     by_name(&Preset::ALL, |preset| (preset.name, preset.about))
 }
 
-/// A parser of layouts.
 pub fn layout() -> impl TypedValueParser<Value = Layout> {
     by_name(&Layout::ALL, |layout| (layout.name(), layout.about()))
 }
 
-/// A parser of orders of nodes on storage.
 pub fn order() -> impl TypedValueParser<Value = Order> {
     by_name(Order::ALL, |order| (order.name(), order.about()))
 }
 
-/// A parser of compressions.
 pub fn compression() -> impl TypedValueParser<Value = Compression> {
     by_name(Compression::ALL, |compression| {
         (compression.name(), compression.about())
     })
 }
 
-/// A parser of kinds of low codes.
 pub fn low_codes() -> impl TypedValueParser<Value = LowCodes> {
     by_name(&LowCodes::ALL, |low_codes| {
         (low_codes.name(), low_codes.about())
     })
 }
 
-/// A parser of strategies that insert vectors.
 pub fn update() -> impl TypedValueParser<Value = Update> {
     by_name(Update::ALL, |update| (update.name(), update.about()))
 }
 
-/// A parser of filter strategies.
 pub fn way() -> impl TypedValueParser<Value = Way> {
     by_name(Way::ALL, |way| (way.name(), way.about()))
 }
 
-/// A parser of search strategies.
 pub fn strategy() -> impl TypedValueParser<Value = Strategy> {
     by_name(Strategy::ALL, |strategy| {
         (strategy.name(), strategy.about())
     })
 }
 
-/// A parser of metrics. It also accepts the names that other engines use.
+/// The metrics also have the names that other engines use.
 pub fn metric() -> impl TypedValueParser<Value = Metric> {
     let names = Metric::ALL.map(|metric| {
         let aliases = metric.aliases().iter();
@@ -84,7 +75,7 @@ pub fn metric() -> impl TypedValueParser<Value = Metric> {
     PossibleValuesParser::new(names).try_map(|name| name.parse::<Metric>().map_err(Box::new))
 }
 
-/// A parser of element types. It also accepts the names that numpy uses.
+/// The types also have the names that numpy uses.
 pub fn element() -> impl TypedValueParser<Value = Element> {
     let names = [
         (Element::F32, "float32", "floats of 4 bytes"),
@@ -97,7 +88,7 @@ pub fn element() -> impl TypedValueParser<Value = Element> {
     PossibleValuesParser::new(names).try_map(|name| name.parse::<Element>().map_err(Box::new))
 }
 
-/// A column of attributes and its type, as NAME=TYPE.
+/// Parses a column of attributes and its type, as NAME=TYPE.
 pub fn column(text: &str) -> Result<(String, ColumnType), String> {
     let Some((name, kind)) = text.split_once('=') else {
         return Err("a column is NAME=TYPE. Write it as \"year=integer\"".to_owned());

@@ -10,17 +10,12 @@ use stratann::Error;
 use stratann_terminal::failure::Failure;
 use stratann_terminal::progress::interrupted;
 
-/// How often a command that waits for a pipe checks whether it was interrupted.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Bytes of a pipe, or none at the pipe's end; or the action that failed, and its error.
+/// The bytes are empty at the end of the pipe. An error comes with the name of the failed action.
 type Part = Result<Vec<u8>, (&'static str, std::io::Error)>;
 
-/// Whether a path names a pipe or a device, which a command may have to wait for. The path `-` is
-/// the standard input.
-///
-/// # Errors
-/// The path cannot be looked up.
+/// Whether a path names a pipe or a device. The path `-` is the standard input.
 pub fn is_one(path: &Path) -> Result<bool, Failure> {
     if path.as_os_str() == "-" {
         return Ok(true);
@@ -30,9 +25,6 @@ pub fn is_one(path: &Path) -> Result<bool, Failure> {
 }
 
 /// Reads a pipe to its end, and passes each part to `each`. The path `-` is the standard input.
-///
-/// # Errors
-/// The pipe cannot be read, `each` fails, or the user interrupts the command.
 pub fn read(
     path: &Path,
     mut each: impl FnMut(&[u8]) -> Result<(), Failure>,
@@ -62,12 +54,11 @@ pub fn read(
     }
 }
 
-/// Opens a pipe, and sends its parts. The opening may wait for the program at the other end.
+/// The opening may wait for the program at the other end.
 fn open_and_send(path: &Path, parts: &SyncSender<Part>) {
     match File::open(path) {
         Ok(pipe) => send_parts(pipe, parts),
         Err(error) => {
-            // If nothing receives the error, the command has ended.
             let _ = parts.send(Err(("open", error)));
         }
     }

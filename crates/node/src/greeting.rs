@@ -9,17 +9,14 @@ use stratann_tier::remote::wire::{
 
 use crate::stream::Stream;
 
-/// Each time that a client has sent or received this many bytes, its time limit starts again.
+/// The bytes after which a client's time limit starts again.
 const OF_USE: usize = 64 << 10;
-/// The time limit of a write whose deadline has passed already.
 const LEAST_WAIT: Duration = Duration::from_millis(1);
 
-/// The first four bytes of HTTP requests. The server reads four bytes to find out whether a browser
-/// has connected. No [`Reply`] of a client begins with these bytes.
+/// The beginnings of HTTP requests. No [`Reply`] of a client has them.
 const BROWSERS: [&[u8; FIRST]; 5] = [b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI"];
 const FIRST: usize = 4;
 
-/// The text for a browser that connects to a server's port.
 fn elsewhere(protocol: Protocol) -> String {
     let text = format!(
         "this is the port of {protocol} of StratANN, for clients of this server. The option --http of this server sets the address of its health and metrics\n"
@@ -34,8 +31,6 @@ pub(crate) fn nonsense(what: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, what.to_owned())
 }
 
-/// The time limit of an operation in which the client sends or receives bytes in pieces of any
-/// size.
 pub(crate) struct Deadline {
     patience: Duration,
     until: Instant,
@@ -52,10 +47,6 @@ impl Deadline {
         }
     }
 
-    /// The remaining time.
-    ///
-    /// # Errors
-    /// No time remains.
     pub(crate) fn left(&self) -> io::Result<Duration> {
         match self.until.saturating_duration_since(Instant::now()) {
             Duration::ZERO => Err(ErrorKind::TimedOut.into()),
@@ -63,7 +54,6 @@ impl Deadline {
         }
     }
 
-    /// Notes that `bytes` bytes have been received or sent.
     pub(crate) fn advance(&mut self, bytes: usize) {
         self.of_use += bytes;
         if self.of_use >= OF_USE {
@@ -72,7 +62,6 @@ impl Deadline {
     }
 }
 
-/// Fills `out` before the time `until`.
 fn receive(stream: &mut Stream, mut out: &mut [u8], until: Instant) -> io::Result<()> {
     while !out.is_empty() {
         let left = until.saturating_duration_since(Instant::now());
@@ -90,11 +79,8 @@ fn receive(stream: &mut Stream, mut out: &mut [u8], until: Instant) -> io::Resul
     Ok(())
 }
 
-/// Greets a client, before a deadline.
-///
-/// `ucx` says whether the connection may continue through UCX. UCX needs a secret. If the
-/// connection continues through UCX, the result contains the seal for UCX. `admit` is called for a
-/// client that knows the secret, and returns whether the server has room for the client.
+/// Greets a client. If `ucx` is set and the client wants UCX, the result has the seal of the
+/// connection. `admit` says whether the server has room for a client that knows the secret.
 pub(crate) fn greet(
     protocol: Protocol,
     secret: Option<&Secret>,
@@ -105,7 +91,6 @@ pub(crate) fn greet(
 ) -> io::Result<Option<Seal>> {
     let version = protocol.version();
     let ucx = ucx && secret.is_some();
-    // A greeting has few bytes, which always fit in the socket's buffer.
     stream.set_write_timeout(Some(
         until
             .saturating_duration_since(Instant::now())
@@ -123,8 +108,6 @@ pub(crate) fn greet(
     let (first, rest) = bytes.split_at_mut(FIRST);
     receive(stream, first, until)?;
     if BROWSERS.iter().any(|method| first == *method) {
-        // The browser cannot interpret the greeting, but shows this text, which follows the
-        // greeting.
         stream.write_all(elsewhere(protocol).as_bytes())?;
         stream.flush()?;
         return Err(nonsense("an HTTP request to a port for clients"));

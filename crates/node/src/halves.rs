@@ -1,5 +1,5 @@
-//! The halves of PRESS as the engine implements them ([`stratann::press`]), for the roles. No other
-//! module of the crate calls the engine.
+//! The halves of PRESS as the engine implements them ([`stratann::press`]). Only this module calls
+//! the engine.
 
 use std::ops::Range;
 
@@ -11,15 +11,12 @@ use crate::role::{
 };
 use crate::wire::{Changed, Collection, MOST_NODES, Ranked};
 
-/// A message has room for all missing and offered nodes of one step of the engine.
 const _: () = assert!(press::MOST_OF_STEP <= MOST_NODES);
 
 fn half(error: Error) -> HalfError {
     HalfError(error.to_string())
 }
 
-/// Calls `with` with the engine's type for missing nodes. The nodes are moved into that type and
-/// back.
 fn with_missing<T>(missing: &mut Missing, with: impl FnOnce(&mut press::Missing) -> T) -> T {
     let mut of = press::Missing {
         nodes: std::mem::take(&mut missing.nodes),
@@ -55,8 +52,7 @@ impl From<&press::Collection> for Collection {
 impl TryFrom<Collection> for press::Collection {
     type Error = HalfError;
 
-    /// Converts a server's description. Fails if this version does not know the element type or the
-    /// metric, or if the row length does not fit them.
+    /// Fails if the element type, metric or row length is unknown or does not fit.
     fn try_from(of: Collection) -> Result<press::Collection, HalfError> {
         let unknown = |what, code| {
             HalfError(format!(
@@ -268,7 +264,7 @@ impl Ranker for Full {
         }
         let deleted = match deletes.is_empty() {
             true => 0,
-            // Only ids that exist count as deleted. The upserts are durable at this point.
+            // Only existing ids count as deleted. The upserts are durable here.
             false => {
                 (self.delete(deletes)).map_err(|error| NotChanged::Failed(error.to_string()))?
             }
@@ -280,8 +276,7 @@ impl Ranker for Full {
     }
 }
 
-/// Converts the engine's error to the reason why a change was not made. The engine checks all ids
-/// and rows before it logs the first row.
+/// The engine checks all ids and rows before it logs the first row.
 fn not_changed(error: Error) -> NotChanged {
     match error {
         Error::Argument { .. } | Error::Data(_) => NotChanged::Invalid(error.to_string()),
@@ -296,7 +291,6 @@ mod tests {
 
     use crate::role::{ComputeOptions, Going, Narrowing};
 
-    /// The roles do not depend on the engine, but must have the same defaults.
     #[test]
     fn roles_narrow_as_the_engine_does() {
         let (own, engine) = (Narrowing::default(), Press::TUNED);
@@ -304,13 +298,10 @@ mod tests {
         assert_eq!(own, (engine.low, engine.ratio, engine.seeds));
     }
 
-    /// Compute servers name a state several times within the time after which storage would release
-    /// it.
     #[test]
     fn compute_servers_vouch_for_states_in_time() {
         assert!(3 * ComputeOptions::default().vouch < Full::KEPT);
-        // Storage expects the client of a lost connection back for as long as storage keeps the
-        // state that this client may use.
+        // Storage keeps a state for as long as it expects the client of a lost connection.
         assert_eq!(Going::BACK, Full::KEPT);
     }
 }

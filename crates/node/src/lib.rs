@@ -1,6 +1,5 @@
-//! Two kinds of servers. A *memory server of files* keeps files in memory, and searches in other
-//! processes read these files. The servers of DistVS have three *roles*, and answer a search
-//! together: compute servers, a memory server and a storage server.
+//! Two kinds of servers. A *memory server of files* keeps files in memory for searches in other
+//! processes. The compute, memory and storage servers of DistVS answer a search together.
 //!
 //! ```text
 //!   Running (server, session, store)             files in memory, for stratann_tier::remote
@@ -13,31 +12,25 @@
 //!     listen, options  for both kinds: address, admission, and a thread for each client
 //! ```
 //!
-//! The server of files knows nothing of indexes: it keeps named files. An admitted client may also
-//! write files to the server, and remove their names, as [`stratann_tier::remote::Client`] does.
+//! The server of files keeps named files and knows nothing of indexes. An admitted client may also
+//! write and remove them, as [`stratann_tier::remote::Client`] does.
 //!
-//! The code of the roles knows neither vectors nor graphs. During a search the servers exchange
-//! node numbers, and a compute server sends the query's row to the memory server and to storage.
-//! Low codes are transferred once, from the memory server to a compute server that starts. The
-//! module `halves` has all calls of the engine.
+//! The roles know neither vectors nor graphs: servers exchange node numbers and the query's row.
+//! Low codes are transferred once, to a compute server that starts. Only the module `halves` calls
+//! the engine.
 //!
-//! This is a separate crate because it forbids `unsafe`, and because the engine must not depend on
-//! servers.
+//! The crate is separate because it forbids `unsafe`, and the engine must not depend on servers.
 //!
-//! **Admission.** If a server has a secret, it serves only clients that prove that they know this
-//! secret. Without a secret, a server listens only on loopback, where all users of the machine can
-//! connect. The command and the Python package therefore always give a server on loopback a secret.
-//! If no secret is set, they use a secret that the user's own processes share. With a certificate
-//! all connections are encrypted. If a client expects another kind of server, the greeting tells
-//! the client the kind of this server.
+//! **Admission.** A server with a secret serves only clients that prove that they know it. Without
+//! one, it listens only on loopback, where all users of the machine can connect. So on loopback,
+//! the command and the Python package use a secret that the user's processes share, if no other is
+//! set. A certificate encrypts all connections.
 //!
-//! **Hostile clients.** Every size that a client sends is checked against a bound before it is
-//! used. A greeting must end within five seconds, and at most 64 greetings run at a time. Frames,
-//! names and reads have maximum lengths. The announced length of a file counts towards the server's
-//! limit in bytes as soon as the client begins the file. The numbers of queries in flight and of
-//! clients are bounded. A client that sends an invalid request is disconnected. A client is also
-//! disconnected if it needs more than half a minute to send 64 KiB of a request, or to receive 64
-//! KiB of replies.
+//! **Hostile clients.** Every size from a client is checked against a bound before its use, and the
+//! numbers of clients and queries are bounded. A greeting must end within five seconds, and at most
+//! 64 run at a time. The announced length of a file counts towards the server's limit at once. A
+//! client is disconnected after an invalid request, or if it needs more than half a minute to send
+//! 64 KiB of a request or to receive 64 KiB of replies.
 
 #![forbid(unsafe_code)]
 

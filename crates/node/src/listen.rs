@@ -1,5 +1,4 @@
-//! Accepts connections, admits clients, and runs a thread for each client. A [`Service`] handles
-//! the messages of the connections.
+//! Accepts connections, admits clients, and runs a thread for each client of a [`Service`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -23,33 +22,24 @@ use crate::link::pipe;
 use crate::options::{NodeError, Options, resolve};
 use crate::stream::Stream;
 
-/// The work of a server for its clients. Each client has a thread.
 pub(crate) trait Service: Send + Sync + 'static {
-    /// The protocol that clients have to speak.
     fn protocol(&self) -> Protocol;
 
-    /// Serves a greeted client until it disconnects or sends an invalid request, or until the
-    /// server stops and closes the connection.
+    /// Serves a client until it disconnects, sends an invalid request, or the server stops.
     fn serve(&self, client: Guest<'_>) -> io::Result<()>;
 }
 
-/// A greeted client.
 pub(crate) struct Guest<'a> {
-    /// The unique number of the client.
     pub(crate) number: u64,
     pub(crate) stream: Stream,
-    /// Set when the server is to stop.
     pub(crate) stop: &'a AtomicBool,
-    /// The same time as [`Options::patience`].
     pub(crate) patience: Duration,
 }
 
-/// A client's socket, as the listener accepted it.
 enum Caller {
     Tcp(TcpStream),
     /// The socket that accompanies the client's rings.
     Unix(UnixStream),
-    /// A client in this process.
     Local(pipe::Closer),
 }
 
@@ -63,8 +53,7 @@ impl Caller {
     }
 
     fn hang_up(&self) {
-        // If the client has closed the connection first, this call fails, but the connection is
-        // closed.
+        // Fails if the client has closed the connection first.
         let _ = match self {
             Caller::Tcp(socket) => socket.shutdown(Shutdown::Both),
             Caller::Unix(socket) => socket.shutdown(Shutdown::Both),
@@ -79,17 +68,13 @@ impl Caller {
 struct Shared {
     service: Arc<dyn Service>,
     options: Options,
-    /// The streams for clients that continue through UCX, if it is enabled.
     streams: Option<Streams>,
-    /// Whether the server failed to reach, through UCX, the last client that requested UCX. Of
-    /// several such failures in a row, the server logs the first.
+    /// Whether the last UCX client was not reached: only the first such failure is logged.
     no_way: AtomicBool,
     stop: AtomicBool,
-    /// The sockets of all connections by number, to close them.
     callers: Mutex<Callers>,
-    /// The threads of the connections. Some of the threads may have ended.
+    /// Some of these threads may have ended.
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// The number of the next client.
     next: AtomicU64,
 }
 
@@ -102,8 +87,7 @@ impl Shared {
         self.callers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until a further connection may begin its greeting. If as many greetings as allowed are
-    /// in progress, closes the oldest greeting after its minimum time.
+    /// Waits until a greeting may begin; if too many are in progress, closes the oldest.
     fn let_in(&self, number: u64, caller: Caller) {
         while !self.stop.load(Ordering::SeqCst) {
             let mut callers = self.callers();
@@ -123,9 +107,7 @@ impl Shared {
         }
     }
 
-    /// Called when a connection was greeted. The connection becomes a client, unless as many
-    /// clients as allowed are connected. In both cases the connection no longer counts as a
-    /// greeting.
+    /// Makes a greeted connection a client, unless there are too many clients.
     fn admit(&self, number: u64) -> bool {
         let mut callers = self.callers();
         let Some((_, caller)) = callers.greeting.remove(&number) else {
@@ -139,22 +121,18 @@ impl Shared {
     }
 }
 
-/// Connections by number.
 #[derive(Default)]
 struct Callers {
-    /// Connections that are being greeted, with their start times, oldest first.
+    /// Connections that are being greeted, oldest first.
     greeting: BTreeMap<u64, (Instant, Caller)>,
     clients: HashMap<u64, Caller>,
 }
 
-/// The bytes of the stack of a client's thread.
 const STACK: usize = 512 << 10;
-/// The largest number of connections that are being greeted at once.
 const MOST_UNGREETED: usize = 64;
-/// The minimum time of a greeting, even if many connections wait.
 const UNGREETED: Duration = Duration::from_secs(1);
 
-/// A server that listens. Dropping it stops the server.
+/// A server that listens until it is dropped.
 pub(crate) struct Listening {
     address: SocketAddr,
     ring: Option<PathBuf>,
@@ -163,18 +141,16 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    /// Listens, on threads of its own.
-    ///
     /// # Errors
-    /// The address is not available, or is reachable from other machines while no secret is set. Or
-    /// UCX is not available, has no secret, or is combined with a certificate.
+    /// The address is not available, or is reachable from other machines without a secret. UCX is
+    /// not available, has no secret, or is combined with a certificate.
     pub(crate) fn start(
         service: Arc<dyn Service>,
         options: Options,
     ) -> Result<Listening, NodeError> {
         let (found, loopback) = resolve(&options)?;
         options.check_ucx()?;
-        // A server of files uses UCX through its store, so its connections do not use UCX.
+        // A server of files uses UCX through its store.
         let through_ucx = options.ucx && service.protocol().is_role();
         let streams = through_ucx.then(|| Streams::serving(loopback));
         let streams = streams.transpose().map_err(NodeError::Ucx)?;
@@ -214,7 +190,6 @@ impl Listening {
         Ok(listening)
     }
 
-    /// Accepts clients on a thread of its own.
     fn listen(
         &mut self,
         accept: impl Fn() -> io::Result<Caller> + Send + 'static,
@@ -226,12 +201,10 @@ impl Listening {
         Ok(())
     }
 
-    /// The address at which the server listens.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The connection point for clients in this process.
     pub(crate) fn door(&self) -> Door {
         Door {
             shared: self.shared.clone(),
@@ -246,10 +219,9 @@ impl Listening {
         greeting.for_each(|(_, caller)| caller.hang_up());
     }
 
-    /// Waits until the server fails. If it does not fail, the call never returns.
     pub(crate) fn wait(mut self) {
         for listener in self.listeners.drain(..) {
-            // The panic has already been reported on standard error.
+            // The panic is already on standard error.
             let _ = listener.join();
         }
     }
@@ -258,7 +230,7 @@ impl Listening {
 impl Drop for Listening {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
-        // The listeners wait for a connection, so this connection wakes them.
+        // This connection wakes the listeners.
         let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
         if let Some(path) = &self.ring {
             let _ = UnixStream::connect(path);
@@ -267,7 +239,7 @@ impl Drop for Listening {
             let _ = listener.join();
         }
         self.hang_up();
-        // When the threads of the connections have ended, no thread has a reference to the service.
+        // After this, no thread has a reference to the service.
         let threads = std::mem::take(&mut *self.shared.threads());
         for thread in threads {
             let _ = thread.join();
@@ -275,8 +247,7 @@ impl Drop for Listening {
     }
 }
 
-/// Connects to a server in the same process, through a pair of queues instead of a socket. No
-/// greeting is needed.
+/// Connects to a server in the same process, through a pair of queues and without a greeting.
 #[derive(Clone)]
 pub struct Door {
     shared: Arc<Shared>,
@@ -293,13 +264,11 @@ impl Door {
         self.shared.service.protocol()
     }
 
-    /// Connects to the server of this door.
     pub(crate) fn connect(&self) -> io::Result<pipe::Pipe> {
         let (ours, theirs) = pipe::pair();
         let shared = &self.shared;
         let number = shared.next.fetch_add(1, Ordering::Relaxed);
-        // The lock is kept until the thread is registered. So a server that stops knows both the
-        // connection and its thread, or neither.
+        // The lock is kept, so that a stop knows both the connection and its thread, or neither.
         let mut callers = shared.callers();
         if shared.stop.load(Ordering::SeqCst) {
             return Err(ErrorKind::ConnectionRefused.into());
@@ -338,8 +307,7 @@ fn listen(accept: impl Fn() -> io::Result<Caller>, shared: &Arc<Shared>) {
             Ok(caller) => caller,
             Err(error) => {
                 tracing::warn!("a connection could not be accepted: {error}");
-                // Usually the process has no free file descriptor, and other connections have to
-                // close first.
+                // Usually, the process has no free file descriptor.
                 thread::sleep(Duration::from_millis(100));
                 continue;
             }
@@ -371,12 +339,10 @@ fn listen(accept: impl Fn() -> io::Result<Caller>, shared: &Arc<Shared>) {
     }
 }
 
-/// Serves one client until its connection ends.
 fn welcome(caller: Caller, number: u64, shared: &Shared) {
     ended(number, shared, serve(caller, number, shared));
 }
 
-/// Removes a client whose connection has ended.
 fn ended(number: u64, shared: &Shared, served: io::Result<()>) {
     let mut callers = shared.callers();
     let known = (
@@ -392,7 +358,7 @@ fn ended(number: u64, shared: &Shared, served: io::Result<()>) {
     }
 }
 
-/// Makes the TLS handshake, even if the client sends its part in small pieces.
+/// Makes the TLS handshake, even in small pieces.
 fn shake_hands(
     connection: &mut ServerConnection,
     mut socket: &TcpStream,
@@ -424,7 +390,7 @@ fn serve(caller: Caller, number: u64, shared: &Shared) -> io::Result<()> {
     let until = Instant::now() + *greeting;
     let mut stream = match (caller, &shared.options.certificate) {
         (Caller::Local(_), _) => return Err(ErrorKind::Unsupported.into()),
-        // The bytes of rings stay in memory that two processes share, so they need no encryption.
+        // Rings stay in memory of this machine, so they need no encryption.
         (Caller::Unix(socket), _) => {
             Stream::Ring(Box::new(RingListener::greet(socket, *greeting)?))
         }
@@ -443,7 +409,6 @@ fn serve(caller: Caller, number: u64, shared: &Shared) -> io::Result<()> {
         }
     };
     let (protocol, admit) = (shared.service.protocol(), || shared.admit(number));
-    // Only clients over TCP may continue through UCX.
     let streams = shared.streams.as_ref();
     let streams = streams.filter(|_| matches!(stream, Stream::Plain(_)));
     let seal = greet(
@@ -461,8 +426,7 @@ fn serve(caller: Caller, number: u64, shared: &Shared) -> io::Result<()> {
             let failed = stream.is_err();
             let known = shared.no_way.swap(failed, Ordering::Relaxed);
             Stream::Ucx(Box::new(stream.inspect_err(|error| {
-                // A client that cannot be reached connects again every second, so the failure is
-                // logged once.
+                // Such a client connects again every second, so the failure is logged once.
                 if !known {
                     tracing::warn!("client {number} cannot be reached through UCX: {error}");
                 }
@@ -473,7 +437,6 @@ fn serve(caller: Caller, number: u64, shared: &Shared) -> io::Result<()> {
     attend(stream, number, shared)
 }
 
-/// Serves a greeted client.
 fn attend(stream: Stream, number: u64, shared: &Shared) -> io::Result<()> {
     shared.service.serve(Guest {
         number,

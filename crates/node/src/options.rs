@@ -1,5 +1,4 @@
-//! Options for the listening side of a server: address, secret and certificate. The module also has
-//! the errors of the start of a server.
+//! Options for the listening side of a server, and errors of its start.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -102,7 +101,6 @@ pub enum NodeError {
     Thread(io::Error),
 }
 
-/// The reason why an address is not available.
 fn taken(source: &io::Error) -> String {
     match source.kind() {
         ErrorKind::AddrInUse => "another program or server listens there".to_owned(),
@@ -110,14 +108,12 @@ fn taken(source: &io::Error) -> String {
     }
 }
 
-/// The errors of several servers, in one text.
 fn said(errors: &[TierError]) -> String {
     let texts: Vec<String> = errors.iter().map(TierError::to_string).collect();
     texts.join("; ")
 }
 
 impl NodeError {
-    /// The error if a client needs one of several servers, and can reach none.
     pub(crate) fn of_servers(mut errors: Vec<TierError>) -> NodeError {
         match (errors.pop(), errors.is_empty()) {
             (Some(alone), true) => NodeError::Server(alone),
@@ -166,22 +162,19 @@ pub struct Options {
     /// `host:port`. With port 0 the server listens at any free port.
     pub listen: String,
     /// The path of a socket for processes of this user that read through rings in shared memory.
-    /// With `None` there are no rings.
     pub ring: Option<PathBuf>,
-    /// Whether clients may also read files, and use servers of DistVS, through UCX. The greeting
-    /// still uses TCP. UCX needs a secret and excludes a certificate.
+    /// Whether clients may use UCX after the greeting. UCX needs a secret, and excludes a
+    /// certificate.
     pub ucx: bool,
     /// The secret that clients have to know.
     pub secret: Option<Secret>,
     /// The certificate with which connections are encrypted.
     pub certificate: Option<Certificate>,
-    /// The largest number of clients at once. A connection that has not proved the secret does not
-    /// count.
+    /// The largest number of clients at once. Greetings do not count.
     pub most_clients: usize,
     /// The time for a whole greeting, TLS included.
     pub greeting: Duration,
-    /// The time in which a client has to complete a request that it began, and to receive the
-    /// replies. The time starts again after each 64 KiB.
+    /// The time for each 64 KiB of a request or of its replies.
     pub patience: Duration,
 }
 
@@ -201,8 +194,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Options of a server for this process only ([`Door`](crate::Door)). The secret is random, and
-    /// no other program knows it. So the server refuses other programs that connect to its address.
+    /// Options of a server for this process only ([`Door`](crate::Door)), with a random secret.
     ///
     /// # Errors
     /// The operating system has no random numbers.
@@ -214,12 +206,7 @@ impl Options {
         })
     }
 
-    /// Checks that a server can listen with these options. The address must exist, be free, and be
-    /// local or protected by a secret. UCX must be available if requested.
-    ///
-    /// A caller should call this before it reads an index, which may take minutes. The address is
-    /// free again when the call returns. So clients that connect before the server starts are
-    /// refused.
+    /// Checks, before an index is read, that a server can listen with these options.
     ///
     /// # Errors
     /// The server cannot listen.
@@ -229,13 +216,11 @@ impl Options {
         self.bind(&found).map(drop)
     }
 
-    /// Binds the address until the result is dropped.
     pub(crate) fn hold(&self) -> Result<TcpListener, NodeError> {
         let (found, _) = resolve(self)?;
         self.bind(&found)
     }
 
-    /// Checks that UCX is available and allowed, if it is requested.
     pub(crate) fn check_ucx(&self) -> Result<(), NodeError> {
         match (self.ucx, &self.certificate, &self.secret) {
             (false, ..) => Ok(()),
@@ -258,8 +243,7 @@ impl Options {
     }
 }
 
-/// The addresses that a host name resolves to, and whether all are on this machine. If an address
-/// is not on this machine, a secret is required.
+/// The addresses of a host name, and whether all are local. Remote ones need a secret.
 pub(crate) fn resolve(options: &Options) -> Result<(Vec<SocketAddr>, bool), NodeError> {
     let address = options.listen.clone();
     let found = address

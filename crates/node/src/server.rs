@@ -1,5 +1,4 @@
-//! The memory server of files. It answers the requests on the connections of
-//! [`listen`](crate::listen) from a [`Store`].
+//! The memory server of files: serves a [`Store`].
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,7 +11,7 @@ use crate::options::{NodeError, Options, resolve};
 use crate::session::Session;
 use crate::store::Store;
 
-/// A running memory server of files. Dropping it stops the server.
+/// A running memory server of files, until it is dropped.
 pub struct Running {
     listening: Listening,
     files: Arc<Files>,
@@ -36,8 +35,8 @@ impl Running {
     /// Starts the server on threads of its own.
     ///
     /// # Errors
-    /// The address is not available, or is reachable from other machines while no secret is set. Or
-    /// UCX is not available, has no secret, or is combined with a certificate.
+    /// The address is not available, or is reachable from other machines without a secret. UCX is
+    /// not available, has no secret, or is combined with a certificate.
     pub fn start(store: Store, options: Options) -> Result<Running, NodeError> {
         let (_, loopback) = resolve(&options)?;
         options.check_ucx()?;
@@ -67,7 +66,7 @@ impl Running {
         self.listening.hang_up();
     }
 
-    /// Waits until the server fails. If it does not fail, the call never returns.
+    /// Waits until the server fails.
     pub fn wait(self) {
         self.listening.wait();
     }

@@ -1,7 +1,5 @@
-//! The requests of one greeted client, in the order of their arrival.
-//!
-//! Requests that arrive together are answered together. A search has many reads in flight, and a
-//! system call for each reply would cost more than the reply itself.
+//! The requests of one greeted client, in order. Requests that arrive together are answered
+//! together, since a system call for each reply would cost more than the reply.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -17,27 +15,24 @@ use crate::greeting::{Deadline, nonsense};
 use crate::store::{Begun, Store, StoreError, Stored};
 use crate::stream::Stream;
 
-/// When this many bytes of replies are collected, they are sent.
+/// The collected bytes of replies that are sent at once.
 const COLLECTED: usize = 256 << 10;
-/// The largest number of files that a client may have open, and the largest number of files that it
-/// may write at once.
+/// The files that a client may have open, and may write at once.
 const MOST_OPEN: usize = 1 << 16;
 const MOST_BEGUN: usize = 16;
 
-/// A greeted client and its files.
 pub(crate) struct Session<'a> {
     store: &'a Store,
     stream: Stream,
-    /// Files that the client has opened. The session keeps them until the client disconnects.
+    /// The session keeps opened files until the client disconnects.
     open: HashMap<u64, Arc<Stored>>,
-    /// The open files that the client may read through UCX, without a request to the server.
+    /// The open files that the client may read through UCX, without a request.
     reached: HashMap<u64, Arc<Stored>>,
     begun: HashMap<u64, Begun>,
     next_begun: u64,
 }
 
 impl<'a> Session<'a> {
-    /// A session for a client that was greeted.
     pub(crate) fn new(store: &'a Store, stream: Stream) -> Session<'a> {
         Session {
             store,
@@ -49,18 +44,13 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Answers requests until the client disconnects or sends an invalid request, or the server
-    /// stops.
-    ///
-    /// A client may be idle for any time. Once it begins a request, it must complete the request
-    /// within `patience`.
+    /// A client may be idle for any time, but must complete a begun request within `patience`.
     pub(crate) fn serve(&mut self, stop: &AtomicBool, patience: Duration) -> io::Result<()> {
         let mut begun: Option<Deadline> = None;
         let mut input = Vec::new();
         let mut piece = vec![0; 64 << 10];
         let mut out = Vec::new();
-        // A server that stops closes the connection first. Without this check, the session could
-        // still answer many requests that it had received before.
+        // Without this check, a stopped session could still answer many received requests.
         while !stop.load(Ordering::SeqCst) {
             let left = begun.as_ref().map(Deadline::left).transpose()?;
             self.stream.set_read_timeout(left)?;
@@ -108,14 +98,12 @@ impl<'a> Session<'a> {
             self.stream.set_write_timeout(Some(deadline.left()?))?;
             self.stream.flush()?;
             out.clear();
-            // The buffer shrinks after one large reply.
             out.shrink_to(2 * COLLECTED);
         }
         Ok(())
     }
 
-    /// Answers the first request in `input` and returns its length. Returns `None` if the request
-    /// is not complete.
+    /// Answers the first request in `input` and returns its length, or `None` if it is incomplete.
     fn request(&mut self, input: &[u8], out: &mut Vec<u8>) -> io::Result<Option<usize>> {
         let Some((header, rest)) = input.split_first_chunk::<HEADER>() else {
             return Ok(None);
@@ -151,7 +139,7 @@ impl<'a> Session<'a> {
         Ok(Some(HEADER + len))
     }
 
-    /// Appends the reply to a request. If the request is refused, appends nothing.
+    /// Appends nothing to a refused request.
     fn answer(&mut self, frame: &Frame, body: &[u8], out: &mut Vec<u8>) -> Result<(), StoreError> {
         let refused = |why, text: &str| {
             Err(StoreError::Refused {
@@ -237,8 +225,7 @@ impl<'a> Session<'a> {
                 let reach = self.store.reach(&file)?;
                 self.keep(&file)?;
                 (answer.file, answer.offset) = (file.id(), file.len());
-                // The client may have written the same file again, at another address. Its reads of
-                // the old address may still be in flight, so the old file stays for a while.
+                // The client may have rewritten the file elsewhere, and still read the old one.
                 let before = self.reached.insert(file.id(), file);
                 self.store.retire(before.into_iter());
                 answer.append(&reach, out);
@@ -249,7 +236,6 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// A file that the client has open, or a named file.
     fn file(&self, id: u64) -> Result<Arc<Stored>, StoreError> {
         match self.open.get(&id) {
             Some(file) => Ok(file.clone()),
@@ -257,7 +243,6 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Keeps a file while the client is connected.
     fn keep(&mut self, file: &Arc<Stored>) -> Result<(), StoreError> {
         if self.open.len() >= MOST_OPEN {
             return Err(StoreError::Refused {

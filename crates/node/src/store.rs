@@ -1,11 +1,7 @@
-//! Named files, in memory or in a private folder of the user. The files of a folder outlive the
-//! server. The folder may be on a file system in memory.
-//!
-//! A client begins a file, and writes it from its start to its end. The file gets its name when the
-//! hash of its bytes equals the hash that the client computed. After that, the file never changes.
-//! A file loses its name when another file gets that name, or in a sweep. Clients that have the
-//! file open continue to read it. The store frees the bytes of a file without a name when the last
-//! client closes it.
+//! Named files, in memory or in a private folder, where they outlive the server. The client writes
+//! a file from its start to its end. The file gets its name when its hash equals the client's hash,
+//! and never changes after that. The file loses its name to another file, or in a sweep. Clients
+//! that have the file open continue to read it.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -19,7 +15,7 @@ use stratann_tier::remote::ucx::{self, Region};
 use stratann_tier::remote::wire::{LIST, Listed, Refusal, is_name};
 use stratann_tier::{Directory, HugeBytes, LockGuard, TierError, Volume, VolumeFile, VolumeReader};
 
-/// The beginning of the names of incomplete files in the folder.
+/// The beginning of the names of incomplete files.
 const UNFINISHED: &str = ".begun-";
 
 /// The reasons why the store failed.
@@ -43,14 +39,13 @@ fn refuse<T>(why: Refusal, text: impl Into<String>) -> Result<T, StoreError> {
     Err(StoreError::Refused { why, text })
 }
 
-/// The limit in bytes, and the number of bytes in use.
 #[derive(Debug)]
 struct Room {
     limit: u64,
     used: AtomicU64,
 }
 
-/// A number of bytes that count as used until this value is dropped.
+/// Bytes that count as used until the drop.
 #[derive(Debug)]
 struct Taken {
     room: Arc<Room>,
@@ -76,7 +71,7 @@ impl Drop for Taken {
     }
 }
 
-/// The memory of a file. Clients can read a `Region` without a request to the server.
+/// Clients read a `Region` without a request.
 enum Memory {
     Own(HugeBytes),
     Region(Region),
@@ -102,7 +97,6 @@ impl DerefMut for Memory {
     }
 }
 
-/// The bytes of a file.
 enum Content {
     Memory(Memory),
     File(Box<dyn VolumeReader>),
@@ -134,7 +128,7 @@ impl Stored {
         self.len
     }
 
-    /// The hash of all bytes, computed when the file was transferred or the folder was opened.
+    /// The hash of all bytes, computed at the transfer or at the opening of the folder.
     pub fn hash(&self) -> &blake3::Hash {
         &self.hash
     }
@@ -163,8 +157,7 @@ impl Stored {
     }
 }
 
-/// A file that is being written. If this value is dropped before the file has its name, the file is
-/// removed.
+/// A file that is being written. Its drop removes the file, unless the file has got its name.
 pub struct Begun {
     name: String,
     len: u64,
@@ -178,12 +171,10 @@ enum Target {
     Memory(Memory),
     File {
         file: Box<dyn VolumeFile>,
-        /// The file's temporary name.
         unfinished: Unfinished,
     },
 }
 
-/// A file in the folder that is removed unless it gets its final name.
 struct Unfinished {
     directory: Directory,
     name: String,
@@ -193,14 +184,14 @@ struct Unfinished {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         if !self.named {
-            // If this fails, the next server that uses this folder removes the file.
+            // After a failure, the next server that uses this folder removes the file.
             let _ = self.directory.remove(&self.name);
         }
     }
 }
 
 impl Begun {
-    /// Appends bytes. `offset` must be the length written so far.
+    /// Appends bytes at `offset`, the length so far.
     ///
     /// # Errors
     /// `offset` differs from that length, or the bytes exceed the announced length.
@@ -228,8 +219,7 @@ impl Begun {
 
 /// All files of a server.
 pub struct Store {
-    /// The regions that clients read through UCX, if it is enabled. This is the first field, so
-    /// that reads end before the files are dropped.
+    /// The regions for UCX, dropped before the files.
     ucx: Option<ucx::Target>,
     room: Arc<Room>,
     files: Mutex<Files>,
@@ -259,8 +249,7 @@ impl Files {
     }
 }
 
-/// The id of a file. After a restart of the server, the id is the same. Another name or other bytes
-/// give another id.
+/// The id stays after a restart, and depends on the name and the bytes.
 fn id_of(name: &str, hash: &blake3::Hash) -> u64 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(hash.as_bytes()).update(name.as_bytes());
@@ -284,12 +273,11 @@ impl Store {
         }
     }
 
-    /// A store in a folder, with at most `limit` bytes. If the folder does not exist, it is created
-    /// with access for this user only. The store reads each file in the folder once.
+    /// A store of at most `limit` bytes in a folder, which is created for this user only.
     ///
     /// # Errors
-    /// Other users can access the folder, or another server has locked it. Or its files cannot be
-    /// read, or exceed the limit.
+    /// Other users can access the folder, another server has locked it, or its files are unreadable
+    /// or exceed the limit.
     pub fn in_folder(path: &Path, limit: u64) -> Result<Store, StoreError> {
         let directory = Directory::private(path)?;
         let lock = directory.lock()?;
@@ -344,8 +332,7 @@ impl Store {
         })
     }
 
-    /// Lets clients read files through UCX, if the files are written after this call. If `loopback`
-    /// is set, only processes of this machine can read them through UCX.
+    /// Lets clients read later files through UCX; with `loopback`, only from this machine.
     ///
     /// # Errors
     /// The store is in a folder, or UCX is not available.
@@ -360,10 +347,7 @@ impl Store {
         Ok(self)
     }
 
-    /// The bytes that a client needs to read a file through UCX.
-    ///
-    /// # Errors
-    /// The file cannot be read through UCX.
+    /// Fails if the file cannot be read through UCX.
     pub(crate) fn reach(&self, file: &Stored) -> Result<Vec<u8>, StoreError> {
         match (&self.ucx, &file.content) {
             (Some(ucx), Content::Memory(Memory::Region(region))) => Ok(ucx.reach(region)?),
@@ -374,16 +358,14 @@ impl Store {
         }
     }
 
-    /// Keeps files that a disconnected client could read through UCX, until none of its reads can
-    /// be in flight.
+    /// Keeps files that a disconnected client could read through UCX, until its reads have ended.
     pub(crate) fn retire(&self, files: impl Iterator<Item = Arc<Stored>>) {
         if let Some(ucx) = &self.ucx {
             ucx.retire(files.map(|file| file as Arc<dyn Send + Sync>));
         }
     }
 
-    /// A thread that panics poisons the lock. The lock is still used, since its data is consistent
-    /// after each step.
+    /// The data is consistent after each step, even after a panic.
     fn files(&self) -> MutexGuard<'_, Files> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -404,7 +386,7 @@ impl Store {
         }
     }
 
-    /// Returns the file with an id, if it has a name or a client has it open.
+    /// Returns the file with an id, if it has a name or is open.
     ///
     /// # Errors
     /// There is no such file.
@@ -418,7 +400,7 @@ impl Store {
         }
     }
 
-    /// Begins a file of `len` bytes, and reserves them.
+    /// Begins a file, and reserves `len` bytes.
     ///
     /// # Errors
     /// The name is invalid, or too few bytes are free.
@@ -463,8 +445,7 @@ impl Store {
         })
     }
 
-    /// Checks the hash of a complete file and gives the file its name. If another file had the
-    /// name, that file loses it.
+    /// Checks the hash of a complete file, and names it. Another file loses the name.
     ///
     /// # Errors
     /// The file is incomplete, or has another hash.
@@ -489,10 +470,9 @@ impl Store {
         if let Target::File { file, .. } = &mut target {
             file.sync()?;
         }
-        // The rename and the update of the table happen under one lock. Folder and table therefore
-        // agree even if another client uses the same name.
+        // One lock for the rename and the table keeps them equal.
         let mut files = self.files();
-        // If two clients transfer the same file, the store keeps the first one.
+        // Of two transfers of the same file, the first stays.
         if let Some(there) = files.names.get(&name)
             && (there.hash, there.len) == (hash, len)
         {
@@ -520,7 +500,7 @@ impl Store {
         let replaced = files.insert(name, &file);
         drop(files);
         drop(replaced);
-        // At this point the file has its name. After a failed sync, a crash may undo the rename.
+        // After a failed sync, a crash may undo the rename.
         synced?;
         Ok(file)
     }
@@ -539,7 +519,7 @@ impl Store {
             let listed = Listed {
                 name: name.clone(),
                 len: file.len,
-                // The table itself has one of these references.
+                // The table has one of these references.
                 in_use: Arc::strong_count(file) > 1,
             };
             if !listed.append(&mut list) {
@@ -566,7 +546,7 @@ impl Store {
         for name in names {
             if let Some((directory, _)) = &self.folder {
                 match directory.remove(&name) {
-                    // The file no longer exists; a user may have removed it by hand.
+                    // A user may have removed the file.
                     Ok(()) | Err(TierError::Missing { .. }) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -618,7 +598,6 @@ mod tests {
             );
             assert_eq!(why(file.bytes(3, 3)), Refusal::Range);
             assert_eq!(why(file.bytes(u64::MAX, 1)), Refusal::Range);
-            // The store refuses an incomplete file, and a file with other bytes.
             let mut begun = store.begin("b", 10).unwrap();
             begun.write(0, b"hello").unwrap();
             for (offset, bytes) in [

@@ -12,18 +12,16 @@ use stratann_tier::remote::wire::{Binding, CHANNEL, UNBOUND};
 
 use crate::link::pipe::Pipe;
 
-/// The bytes of a connection.
 pub(crate) enum Stream {
     Plain(TcpStream),
     Tls(Box<StreamOwned<ServerConnection, Timed>>),
     Ring(Box<RingStream>),
     Ucx(Box<UcxStream>),
-    /// A client in this process.
     Local(Pipe),
 }
 
 impl Stream {
-    /// The channel binding of the connection: a value that TLS gives to no other connection.
+    /// A value that TLS gives to no other connection.
     pub(crate) fn channel(&self) -> io::Result<Binding> {
         match self {
             Stream::Tls(stream) => (stream.conn)

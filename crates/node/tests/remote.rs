@@ -1,5 +1,4 @@
-//! A memory server of files and its clients. The tests check such a server as a tier, and with all
-//! faults between client and server.
+//! A memory server of files and its clients: the server as a tier, and all faults between the two.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -28,22 +27,18 @@ fn start(options: Options) -> Running {
     Running::start(Store::in_memory(64 * MIB), options).unwrap()
 }
 
-/// The time for which clients wait for a reply that will arrive, even on a busy machine.
+/// The time limit for a reply that will arrive, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The time for which clients wait for a reply that will not arrive.
 const SHORT: Duration = Duration::from_millis(500);
-/// A time that is longer than each step of these tests, unless a message is lost. A stalling server
-/// stalls for longer.
+/// Longer than each step of these tests, unless a message is lost.
 const LONG: Duration = Duration::from_secs(60);
 const STALL: Duration = Duration::from_secs(600);
 
-/// A client's handle to a server on loopback that replies.
 fn known(address: impl ToString, secret: Option<Secret>) -> Server {
     let server = Server::new(&address.to_string(), secret, None).unwrap();
     server.with_patience(PATIENCE)
 }
 
-/// A client's handle to a server that does not reply. Clients give up after half a second.
 fn stalling(address: impl ToString) -> Server {
     let server = Server::new(&address.to_string(), None, None).unwrap();
     server.with_patience(SHORT)
@@ -87,11 +82,9 @@ fn a_file_behind_a_ring_is_a_tier() {
         };
         conformance(&make, io);
     }
-    // A client that uses a ring must know the secret too.
     let other = Server::new(&name, secret("another secret, no"), None).unwrap();
     assert!(Client::new(&other).open("x").is_err());
-    // The client notices at once that the server has died, long before its time limit, and connects
-    // again.
+    // The client notices the end of the server before its time limit, and connects again.
     let tier = RemoteTier::new(put(&server, "x", &[5; 8192]));
     let thread = Thread::local(IoMode::Auto).unwrap();
     let mut queue = tier.queue(&thread).unwrap();
@@ -154,7 +147,6 @@ fn a_server_behind_a_ring_that_stalls_or_lies_is_an_error_in_bounded_time() {
     }
 }
 
-/// A self-signed certificate for "localhost": its path and the path of its key.
 fn certificate(folder: &Path) -> (std::path::PathBuf, std::path::PathBuf) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let (certificate, key) = (folder.join("certificate.pem"), folder.join("key.pem"));
@@ -163,7 +155,6 @@ fn certificate(folder: &Path) -> (std::path::PathBuf, std::path::PathBuf) {
     (certificate, key)
 }
 
-/// The certificate of an authority for "localhost": its path and the path of its key.
 fn authority(folder: &Path) -> (std::path::PathBuf, std::path::PathBuf) {
     let mut wanted = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
     wanted.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -199,8 +190,6 @@ fn a_file_behind_tls_and_a_secret_is_a_tier() {
         )))
     };
     conformance(&make, IoMode::Auto);
-    // A client without TLS cannot understand the server. A client that expects another name refuses
-    // the server.
     let plain = known(running.address(), secret("a secret of tests")).with_patience(SHORT);
     let error = Client::new(&plain).open("x").unwrap_err();
     assert!(matches!(
@@ -219,13 +208,12 @@ fn a_file_behind_tls_and_a_secret_is_a_tier() {
         other => panic!("{:?}", other.map(|_| ())),
     };
     assert!(matches!(believed(&other), Fault::Certificate(_)));
-    // This certificate is of another server.
     let stranger = tempfile::tempdir().unwrap();
     let (theirs, _) = self::certificate(stranger.path());
     let tls = Tls::new("localhost", &theirs).unwrap();
     let server = Server::new(&name, secret("a secret of tests"), Some(tls.clone())).unwrap();
     assert!(matches!(believed(&server), Fault::Certificate(_)));
-    // The certificate of an authority, as `openssl req -x509` makes it.
+    // `openssl req -x509` makes such a certificate.
     let (authority, key) = self::authority(stranger.path());
     let running = start(Options {
         certificate: Some(Certificate::read(&authority, &key).unwrap()),
@@ -237,7 +225,6 @@ fn a_file_behind_tls_and_a_secret_is_a_tier() {
     let fault = believed(&server);
     assert!(matches!(fault, Fault::Authority), "{fault}");
     assert!(fault.to_string().contains("CA:FALSE"), "{fault}");
-    // This server does not use TLS.
     let plain = start(Options::default());
     let server = Server::new(&plain.address().to_string(), None, Some(tls)).unwrap();
     let fault = believed(&server);
@@ -269,7 +256,7 @@ fn only_who_knows_the_secret_may_ask_and_only_a_server_that_does_is_believed() {
         .open("x")
         .unwrap_err();
     assert!(matches!(fault(error), Fault::Secret(_)));
-    // An impostor accepts any proof, and has no proof of its own.
+    // An impostor accepts any proof.
     let pretends = fake(|mut stream| {
         greet(&mut stream, true);
         let welcome = Welcome {
@@ -282,7 +269,6 @@ fn only_who_knows_the_secret_may_ask_and_only_a_server_that_does_is_believed() {
         .open("x")
         .unwrap_err();
     assert!(matches!(fault(error), Fault::Secret(_)));
-    // With the right secret, a client can write a file, and connect to read it.
     let file = put(
         &known(running.address(), secret("a secret of tests")),
         "x",
@@ -339,8 +325,7 @@ fn a_secret_is_read_from_a_file_of_its_owner_alone() {
     assert!(Secret::read(&root.path().join("none")).is_err());
 }
 
-/// The address of the `n`th server that is restarted. On 127.0.0.1 another server or connection
-/// could use the port while this server is down. No other server or connection uses this address.
+/// On 127.0.0.1, another server could take the port while this server is down.
 fn own_address(n: u8) -> Options {
     let process = std::process::id();
     let (high, low) = (1 + (process >> 8) % 254, process % 256);
@@ -365,19 +350,16 @@ fn a_server_that_dies_is_an_error_at_once_and_the_next_query_finds_the_one_that_
         read(&mut *queue, &thread, 8192).0.unwrap(),
         bytes[8192..12288]
     );
-    // Connections are closed while the server stays, so the client makes a new one.
     running.hang_up();
     thread::sleep(Duration::from_millis(50));
     assert_eq!(read(&mut *queue, &thread, 0).0.unwrap(), bytes[..4096]);
     drop(running);
     let (result, _) = read(&mut *queue, &thread, 0);
     let found = fault(result.unwrap_err());
-    // The error came before every time limit.
     assert!(
         matches!(found, Fault::Unreachable(_) | Fault::Closed(_)),
         "{found}"
     );
-    // Another server replaces it, with the same files.
     let options = Options {
         listen: address,
         ..Options::default()
@@ -423,7 +405,6 @@ fn a_server_without_the_file_says_so_and_what_to_do() {
     );
 }
 
-/// Starts a scripted server: `talk` handles each connection.
 fn fake(talk: impl Fn(TcpStream) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -435,7 +416,6 @@ fn fake(talk: impl Fn(TcpStream) + Send + 'static) -> String {
     address
 }
 
-/// Sends a valid greeting, and reads the client's reply.
 fn greet(stream: &mut TcpStream, wants_secret: bool) {
     let greeting = Greeting {
         version: VERSION,
@@ -457,7 +437,6 @@ fn welcome(stream: &mut TcpStream) {
     stream.write_all(&welcome.encode()).unwrap();
 }
 
-/// The next request of a client.
 fn request(stream: &mut TcpStream) -> Option<Frame> {
     let mut header = [0; HEADER];
     stream.read_exact(&mut header).ok()?;
@@ -467,7 +446,7 @@ fn request(stream: &mut TcpStream) -> Option<Frame> {
     Some(frame)
 }
 
-/// Starts a server that replies that each file exists, and calls `answer` for all other requests.
+/// Starts a server that says that each file exists, and calls `answer` for all other requests.
 fn lies(answer: impl Fn(Frame, &mut TcpStream) + Send + 'static) -> String {
     fake(move |mut stream| {
         welcome(&mut stream);
@@ -482,7 +461,6 @@ fn lies(answer: impl Fn(Frame, &mut TcpStream) + Send + 'static) -> String {
                     };
                     there.append(&[], &mut out);
                     stream.write_all(&out).unwrap();
-                    // The next connection is for searches.
                     return;
                 }
                 _ => answer(frame, &mut stream),
@@ -491,8 +469,7 @@ fn lies(answer: impl Fn(Frame, &mut TcpStream) + Send + 'static) -> String {
     })
 }
 
-/// Repeats an attempt that must succeed with a short time limit. The limit is short because another
-/// server has to stall. On a busy machine, the server of the attempt may exceed the limit too.
+/// Repeats an attempt with a short time limit, which a busy machine may exceed.
 fn at_last<T>(mut attempt: impl FnMut() -> Result<T, TierError>) -> T {
     let began = Instant::now();
     loop {
@@ -505,8 +482,7 @@ fn at_last<T>(mut attempt: impl FnMut() -> Result<T, TierError>) -> T {
     }
 }
 
-/// The errors of several concurrent reads from a lying server. `patience` is the time limit of the
-/// reads. The opening of the file is repeated until the file is open.
+/// The errors of concurrent reads from a lying server. `patience` is the time limit of the reads.
 fn told(liar: impl Fn() -> String, patience: Duration) -> Vec<Fault> {
     let open = || Client::new(&known(liar(), None).with_patience(patience)).open("x");
     let file = at_last(open).unwrap();
@@ -529,7 +505,6 @@ fn told(liar: impl Fn() -> String, patience: Duration) -> Vec<Fault> {
 
 #[test]
 fn a_server_that_stalls_is_an_error_in_bounded_time() {
-    // The server sends no bytes, or half a reply, or one byte at a time.
     let silent = || lies(|_, _| thread::sleep(STALL));
     let half = || {
         lies(|frame, stream| {
@@ -557,7 +532,6 @@ fn a_server_that_stalls_is_an_error_in_bounded_time() {
             assert!(matches!(found, Fault::Stalled(_)), "{found}");
         }
     }
-    // The server sends no greeting.
     let mute = fake(|stream| {
         thread::sleep(STALL);
         drop(stream);
@@ -569,7 +543,6 @@ fn a_server_that_stalls_is_an_error_in_bounded_time() {
 #[test]
 fn a_server_that_answers_nonsense_is_not_believed() {
     let say = |bytes: Vec<u8>, stream: &mut TcpStream| {
-        // The client may have closed the connection.
         let _ = stream.write_all(&bytes);
         thread::sleep(Duration::from_millis(20));
     };
@@ -627,13 +600,11 @@ fn a_server_that_answers_nonsense_is_not_believed() {
             assert!(matches!(found, Fault::Nonsense(_)), "{what}: {found}");
         }
     }
-    // Another kind of program listens.
     let other = fake(|mut stream| {
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 100\r\n\r\n<html>this is no memory server");
     });
     let found = fault(Client::new(&known(&other, None)).open("x").unwrap_err());
     assert!(matches!(found, Fault::Nonsense(_)), "{found}");
-    // The server has another version.
     let newer = fake(|mut stream| {
         let greeting = Greeting {
             version: VERSION + 1,
@@ -711,8 +682,7 @@ fn garbage_at_the_port_harms_nobody_else() {
         }
         let _ = stream.write_all(&sent);
         if round % 7 == 0 {
-            // The server sends a reply, or none while it waits for the remaining bytes of a
-            // request.
+            // The server may wait for the remaining bytes of a request.
             stream
                 .set_read_timeout(Some(Duration::from_millis(20)))
                 .unwrap();
@@ -724,7 +694,6 @@ fn garbage_at_the_port_harms_nobody_else() {
         .0
         .unwrap();
     assert_eq!(found, bytes[..4096]);
-    // When a connection ends, the server frees its unfinished files.
     let began = Instant::now();
     while running.store().free() != free && began.elapsed() < LONG {
         thread::sleep(Duration::from_millis(10));
@@ -801,7 +770,6 @@ fn two_clients_and_many_threads_read_what_each_has_asked_for() {
     });
 }
 
-/// The names of copies of an index with the owner `me`.
 fn names(origin: &str, state: &str) -> CopyNames {
     CopyNames {
         owner: "me".into(),
@@ -859,13 +827,11 @@ fn copies_of_a_volume_are_put_there_once_and_those_of_before_go() {
         assert!(began.elapsed() < LONG);
         thread::sleep(Duration::from_millis(10));
     }
-    // The server accepts no more bytes than fit.
     home.create("pages-2").unwrap().set_len(64 * MIB).unwrap();
     let error = after.open_tier("pages-2").unwrap_err();
     assert!(matches!(error, TierError::NoRoom { .. }), "{error}");
 }
 
-/// A connection after its greeting, which the test sends byte by byte.
 fn greeted(address: impl std::net::ToSocketAddrs) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.read_exact(&mut [0; wire::GREETING]).unwrap();
@@ -887,7 +853,7 @@ fn who_does_not_greet_takes_no_place_of_one_who_does() {
         greeting: Duration::from_secs(60),
         ..Options::default()
     });
-    // There are more connections than can be in greeting at once, so some wait.
+    // There are more connections than can be in greeting at once.
     let idle: Vec<TcpStream> = (0..100)
         .map(|_| TcpStream::connect(running.address()).unwrap())
         .collect();
@@ -926,12 +892,10 @@ fn a_client_that_drips_its_requests_or_its_taking_of_answers_is_hung_up_on() {
     });
     let server = known(running.address(), None);
     let file = put(&server, "x", &vec![3; 8 << 20]);
-    // A client that is idle between requests is not disconnected.
     let mut silent = greeted(running.address());
     let gone = |began: Instant| {
         assert!(began.elapsed() < LONG, "the client is still connected");
     };
-    // A client sends half a request, one byte at a time, over TCP and through a ring.
     let mut request = Vec::new();
     Frame::new(Kind::Write, 1).append(&[0; 100_000], &mut request);
     let mut dripping = greeted(running.address());
@@ -958,7 +922,7 @@ fn a_client_that_drips_its_requests_or_its_taking_of_answers_is_hung_up_on() {
     stream.set_waits(false);
     let began = Instant::now();
     for byte in request.chunks(1) {
-        // Writing succeeds in any case. Only a read shows that the peer has disconnected.
+        // Only a read shows that the peer has disconnected.
         let over = stream.write_all(byte).is_err() || matches!(stream.read(&mut [0]), Ok(0));
         if over {
             break;
@@ -966,7 +930,6 @@ fn a_client_that_drips_its_requests_or_its_taking_of_answers_is_hung_up_on() {
         gone(began);
         thread::sleep(Duration::from_millis(20));
     }
-    // Replies of 8 MiB that the client reads a few bytes at a time.
     let mut asked = Vec::new();
     let stored = running.store().open("x").unwrap().id();
     for tag in 0..8 {
@@ -984,7 +947,7 @@ fn a_client_that_drips_its_requests_or_its_taking_of_answers_is_hung_up_on() {
     loop {
         gone(began);
         thread::sleep(Duration::from_millis(20));
-        // This repeats until the server has closed the connection, which a write reveals.
+        // A write reveals that the server has closed the connection.
         match leaving.read(&mut [0; 10]) {
             Ok(got) if got > 0 && leaving.write_all(&[0]).is_ok() => taken += got,
             _ => break,
@@ -998,7 +961,7 @@ fn a_client_that_drips_its_requests_or_its_taking_of_answers_is_hung_up_on() {
     drop(file);
 }
 
-/// A man in the middle with a certificate of its own. It forwards all bytes in both directions.
+/// A man in the middle with a certificate of its own.
 fn between(own: &Certificates, server: std::net::SocketAddr, theirs: &Path) -> String {
     use rustls::pki_types::pem::PemObject;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -1048,7 +1011,6 @@ fn between(own: &Certificates, server: std::net::SocketAddr, theirs: &Path) -> S
                 return;
             }
         }
-        // A request of the client would arrive here.
         let _ = client.read(&mut bytes);
     })
 }
@@ -1086,8 +1048,7 @@ fn who_stands_between_both_with_a_certificate_that_is_believed_has_no_proof() {
 #[test]
 fn all_addresses_of_a_name_are_tried() {
     let running = start(Options::default());
-    // No server listens at the first address. The second address accepts no connection, because its
-    // queue is full.
+    // The second address accepts no connection, since its queue is full.
     let closed = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -1102,11 +1063,9 @@ fn all_addresses_of_a_name_are_tried() {
     let server = known(running.address(), None);
     put(&server, "x", &[4; 8192]);
     let all = server.with_addresses(vec![closed, waits, running.address()]);
-    // A search begins with the first address too, and reports the address that worked.
     let fresh = all.with_patience(PATIENCE);
     let other = server.with_addresses(vec![waits, closed, running.address()]);
-    // The two calls run in parallel, since each waits a third of its time limit at the second
-    // address.
+    // Each call waits a third of its time limit at the second address.
     let (file, [tier, other]) = thread::scope(|scope| {
         let file = scope.spawn(|| put(&all, "y", &[4; 8192]));
         let tiers = [fresh, other].map(|server| {
@@ -1121,7 +1080,6 @@ fn all_addresses_of_a_name_are_tried() {
         let mut queue = tier.queue(&thread).unwrap();
         assert_eq!(read(&mut *queue, &thread, 0).0.unwrap(), [4; 4096]);
     }
-    // After the server has ended, only the other two addresses remain.
     let gone = server.with_addresses(vec![running.address(), waits, closed]);
     let gone = gone.with_patience(SHORT);
     let gone = RemoteTier::new(at_last(|| Client::new(&gone).open("x")).unwrap());
@@ -1137,7 +1095,6 @@ fn all_addresses_of_a_name_are_tried() {
     );
 }
 
-/// A server whose commits take the time `takes`.
 fn slow_commits(takes: Duration) -> String {
     fake(move |mut stream| {
         welcome(&mut stream);
@@ -1181,7 +1138,6 @@ fn a_server_may_take_longer_for_a_sync_than_for_an_answer_and_not_for_ever() {
 fn files_are_listed_and_removed_by_the_beginning_of_their_names() {
     let running = start(Options::default());
     let server = known(running.address(), None);
-    // More names than one list can contain.
     let names: Vec<String> = (0..700)
         .map(|n| format!("me.{}.{n:04}", "x".repeat(100)))
         .collect();
@@ -1201,7 +1157,6 @@ fn files_are_listed_and_removed_by_the_beginning_of_their_names() {
     assert!(client.list("me.").unwrap().is_empty());
     assert_eq!(client.list("").unwrap().len(), 1);
     drop(open);
-    // The client detects a server whose lists repeat without end.
     let circles = fake(|mut stream| {
         welcome(&mut stream);
         while let Some(frame) = request(&mut stream) {
@@ -1247,12 +1202,10 @@ fn two_machines_with_one_index_do_not_push_each_others_copies_out() {
     copies("there", "2");
     copies("here", "1");
     assert!(has("me.here.1.pages-1") && has("me.there.2.pages-1"));
-    // A later state replaces only the copies of the same origin.
     copies("there", "3");
     assert!(has("me.here.1.pages-1") && has("me.there.3.pages-1") && !has("me.there.2.pages-1"));
     copies("elsewhere", "4");
     assert!(has("me.here.1.pages-1") && has("me.there.3.pages-1"));
-    // If there is not enough space for all copies, the last one stays.
     let began = Instant::now();
     while running.store().free() != 4 * MIB {
         assert!(began.elapsed() < LONG);
@@ -1283,13 +1236,12 @@ fn a_state_that_is_known_everywhere_has_one_copy_of_each_file() {
     let [here, there] = &homes;
     let first = opened(here, "1", true);
     assert_eq!(first.read("pages-1").unwrap(), here.2);
-    // The other machine reads the existing copy.
     let second = opened(there, "1", true);
     assert_eq!(second.read("pages-1").unwrap(), here.2);
     assert_eq!(running.store().free(), 64 * MIB - 3_000_000);
     let place = second.place("pages-1");
     assert!(place.contains("/me.here.1.pages-1 (a copy of "), "{place}");
-    // Another state counts as another index. So does a state whose name only one machine knows.
+    // A state whose name only one machine knows is another index.
     let other = opened(there, "2", true);
     assert_eq!(other.read("pages-1").unwrap(), there.2);
     let place = other.place("pages-1");
@@ -1298,8 +1250,7 @@ fn a_state_that_is_known_everywhere_has_one_copy_of_each_file() {
     assert_eq!(own.read("pages-1").unwrap(), there.2);
     let place = own.place("pages-1");
     assert!(place.contains("/me.there.1.pages-1 (a copy of "), "{place}");
-    // When the first machine changes to another state, its copy loses its name. Open files stay
-    // readable, and the next opening makes a new copy.
+    // Open files of a copy that loses its name stay readable.
     drop(opened(here, "3", true));
     assert_eq!(second.read("pages-1").unwrap(), here.2);
     assert!(running.store().open("me.here.1.pages-1").is_err());
@@ -1307,7 +1258,6 @@ fn a_state_that_is_known_everywhere_has_one_copy_of_each_file() {
     assert!(running.store().open("me.there.1.pages-1").is_ok());
 }
 
-/// A client that knows the secret can put any bytes of the same length under a copy's name.
 #[test]
 fn a_copy_that_is_used_again_is_what_stands_at_home() {
     let root = tempfile::tempdir().unwrap();
@@ -1339,8 +1289,8 @@ fn a_copy_that_is_used_again_is_what_stands_at_home() {
             Client::new(&server).put(name, 3_000_000, other).unwrap()
         };
         assert!(volume(false).read("pages-1").unwrap() == [1; 3_000_000]);
-        // The bytes replace the copy. They also take the place of the copy that another machine
-        // would make in the same state.
+        // The bytes take the places of this machine's copy, and of the other machine's copy in the
+        // same state.
         put("me.here.1.pages-1");
         put("me.there.1.pages-1");
         put("me.here.1.pages-1-0001");
@@ -1350,13 +1300,10 @@ fn a_copy_that_is_used_again_is_what_stands_at_home() {
             let place = again.place("pages-1");
             assert!(place.contains("/me.here.1.pages-1 (a copy of "), "{place}");
         }
-        // From now on the copy has the correct bytes. Files whose names only have the same
-        // beginning stay.
         let there = Client::new(&server).open("me.here.1.pages-1").unwrap();
         let hash = Client::new(&server).hash(&there.unwrap()).unwrap();
         assert_eq!(hash, blake3::hash(&[1; 3_000_000]));
         assert!(running.store().open("me.here.1.pages-1-0001").is_ok());
-        // If the index has changed to another state in the meantime, no copy is made.
         put("me.here.1.pages-1");
         let went_on = volume(false).while_current(|| false);
         let error = went_on.read("pages-1").unwrap_err();
@@ -1380,7 +1327,7 @@ fn no_copy_gets_its_name_of_an_index_that_went_on_while_it_was_copied() {
     let error = copied(|| false).unwrap_err();
     assert!(matches!(error, TierError::Replaced { .. }), "{error}");
     assert!(running.store().open("me.here.1.pages-1").is_err());
-    // No space stays reserved: when the connection ends, the server frees its unfinished files.
+    // The server frees the unfinished files of an ended connection.
     let began = Instant::now();
     while running.store().free() != 64 * MIB {
         assert!(began.elapsed() < LONG);

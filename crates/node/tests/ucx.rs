@@ -1,6 +1,5 @@
-//! Tests of UCX, for files of a memory server and for the servers of DistVS, over TCP and shared
-//! memory. Servers and clients are separate processes, since UCX reads its settings from the
-//! environment. Without the library all tests are skipped, with a message.
+//! Tests of UCX over TCP and shared memory. UCX reads its settings from the environment, so servers
+//! and clients are separate processes. Without the library, all tests are skipped.
 #![cfg(feature = "ucx")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -32,24 +31,18 @@ mod support;
 
 use support::{MIB, fault, put, read};
 
-/// The address of a server's process.
 const LISTEN: &str = "STRATANN_TEST_LISTEN";
-/// The server from which a client's process reads.
 const READS: &str = "STRATANN_TEST_READS";
-/// The role and the index of a server of DistVS. For a compute server, also the other servers.
 const ROLE: &str = "STRATANN_TEST_ROLE";
 const INDEX: &str = "STRATANN_TEST_INDEX";
 const MEMORY: &str = "STRATANN_TEST_MEMORY";
 const STORAGE: &str = "STRATANN_TEST_STORAGE";
-/// The beginning of a server's line of output.
 const LISTENING: &str = "listening on ";
 
-/// The secret of all servers and clients here.
 fn secret() -> Secret {
     Secret::new(b"a secret of servers through UCX").unwrap()
 }
 
-/// The options of a server without UCX.
 fn listening() -> Options {
     Options {
         secret: Some(secret()),
@@ -57,7 +50,6 @@ fn listening() -> Options {
     }
 }
 
-/// Whether UCX is missing. If it is missing, prints a message.
 fn skipped() -> bool {
     match ucx::available() {
         Ok(()) => false,
@@ -68,19 +60,16 @@ fn skipped() -> bool {
     }
 }
 
-/// The server at an address, reached through UCX.
 fn reached(address: &str) -> Server {
     Server::new(&format!("{}{address}", Server::UCX), Some(secret()), None).unwrap()
 }
 
-/// The command that runs one ignored test of this program.
 fn this(test: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--ignored", "--exact", test, "--nocapture"]);
     command
 }
 
-/// A memory server of files or a server of DistVS, in a separate process.
 struct Serving {
     process: Child,
     address: String,
@@ -91,7 +80,6 @@ impl Serving {
         Self::of(&mut this("serve"), listen)
     }
 
-    /// A memory or storage server of an index.
     fn role(role: &str, index: &Path, listen: &str) -> Serving {
         Self::of(this("role").env(ROLE, role).env(INDEX, index), listen)
     }
@@ -180,7 +168,6 @@ fn client() {
         conformance(&make, io);
     }
     many_threads_read_what_they_asked_for(&file);
-    // The server stalls, and then continues.
     let bytes: Vec<u8> = (0..MIB).map(|i| (i % 251) as u8).collect();
     let tier = RemoteTier::new(put(&server, "x", &bytes));
     let thread = Thread::local(IoMode::Auto).unwrap();
@@ -191,7 +178,7 @@ fn client() {
     );
     serving.stop();
     let (result, took) = read(&mut *queue, &thread, 0);
-    // Over shared memory the server need not reply, since such reads are one-sided.
+    // Over shared memory, reads are one-sided.
     let transports = std::env::var("UCX_TLS").unwrap_or_default();
     match transports != "tcp" {
         true => assert!(result.unwrap() == bytes[..4096]),
@@ -206,7 +193,6 @@ fn client() {
         read(&mut *queue, &thread, 4096).0.unwrap(),
         bytes[4096..8192]
     );
-    // The server is killed during many reads, and another one starts.
     for tag in 0..64 {
         let (offset, len) = (tag * 4096, 65536);
         queue.submit(Request { tag, offset, len }).unwrap();
@@ -217,7 +203,6 @@ fn client() {
     let began = Instant::now();
     thread.block_on(async {
         while queue.in_flight() > 0 {
-            // The bytes of completed reads are correct.
             let completion = next(&mut *queue).await;
             if let Ok(block) = completion.result {
                 let at = completion.tag as usize * 4096;
@@ -289,7 +274,7 @@ fn client_over(transports: Option<&str>) {
     passes_over(transports, "client");
 }
 
-/// Runs an ignored test with these transports of UCX. With `None` UCX chooses.
+/// With `None`, UCX chooses the transports.
 fn passes_over(transports: Option<&str>, test: &str) {
     if skipped() {
         return;
@@ -388,7 +373,6 @@ fn a_server_without_it_says_so() {
     let mut queue = tier.queue(&thread).unwrap();
     let found = fault(read(&mut *queue, &thread, 0).0.unwrap_err());
     assert!(found.to_string().contains("--ucx"), "{found}");
-    // A server with files in a folder does not offer UCX either.
     let root = tempfile::tempdir().unwrap();
     let store = Store::in_folder(&root.path().join("store"), MIB).unwrap();
     let options = Options {
@@ -399,7 +383,6 @@ fn a_server_without_it_says_so() {
     assert!(error.to_string().contains("--folder"), "{error}");
 }
 
-/// A server that sends other bytes as the location of a file.
 fn lies(answer: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -438,7 +421,6 @@ fn lies(answer: Vec<u8>) -> String {
                 };
                 there.append(body, &mut out);
                 if stream.write_all(&out).is_err() || frame.kind == Some(Kind::Open) {
-                    // The next connection is for searches.
                     break;
                 }
             }
@@ -481,9 +463,8 @@ fn where_a_file_cannot_be_is_not_believed() {
     }
 }
 
-/// An address whose port no other connection uses while its server is not running.
+/// No other connection uses the port while the server is not running.
 const ANY: &str = "127.77.1.1:0";
-/// Number of queries.
 const QUERIES: usize = 40;
 
 fn head(name: &str, count: usize) -> Matrix {
@@ -494,7 +475,6 @@ fn head(name: &str, count: usize) -> Matrix {
     Matrix::new(bytes, count, file.dim(), file.element()).unwrap()
 }
 
-/// A small index of the preset `distvs`.
 fn built(path: &Path) {
     let options = BuildOptions {
         preset: Preset::DISTVS,
@@ -517,7 +497,6 @@ fn over_tcp(address: &str) -> Place {
     Place::of(address, Some(&secret()), Encryption::None).unwrap()
 }
 
-/// A compute server with a short silence limit.
 fn compute(memory: Place, storage: Place, listen: Options) -> ComputeServer<Low> {
     let options = ComputeServerOptions {
         workers: 2,
@@ -537,7 +516,6 @@ fn asking(place: Place, patience: Duration) -> serve::Client {
     serve::Client::connect(vec![place], options).unwrap()
 }
 
-/// The results of all queries.
 fn answers(client: &serve::Client) -> Vec<(Vec<u64>, Vec<f32>)> {
     let queries = head("photo-sift-20k.query.u8bin", QUERIES);
     let mut row = vec![0; queries.row_bytes()];
@@ -592,7 +570,6 @@ fn role() {
         }
     };
     println!("{LISTENING}{address}");
-    // The read lasts until the parent process has ended.
     let _ = std::io::stdin().read(&mut [0]);
 }
 
@@ -604,7 +581,6 @@ fn servers() {
     built(&index);
     let memory = Serving::role("memory", &index, ANY);
     let storage = Serving::role("storage", &index, ANY);
-    // The connections must go through UCX.
     for (serving, protocol) in [(&memory, Protocol::Memory), (&storage, Protocol::Storage)] {
         let connected = serving.server().connect(protocol).unwrap();
         assert!(matches!(connected, Transport::Ucx(_)));
@@ -620,7 +596,6 @@ fn servers() {
         ..listening()
     };
     let through = compute(at, behind, own);
-    // Clients may use UCX too.
     let address = through.address().to_string();
     let client = asking(through_ucx(&address), long);
     assert!(answers(&client) == right);
@@ -630,7 +605,6 @@ fn servers() {
     let traffic = through.memory_traffic();
     assert!(traffic.sent > 100 && traffic.received > 100, "{traffic:?}");
 
-    // The memory server hangs, so queries miss their deadline. Then the server continues.
     let hasty = client.within(Duration::from_secs(2));
     let row = head("photo-sift-20k.query.u8bin", 1);
     let mut query = vec![0; row.row_bytes()];
@@ -646,13 +620,11 @@ fn servers() {
     println!("{}", fails());
     memory.signal("-CONT");
     assert!(answers(&client) == right);
-    // The memory server is killed. Until another one runs, searches fail as before.
     let address = memory.address.clone();
     drop(memory);
     println!("{}", fails());
     let memory = Serving::role("memory", &index, &address);
     assert!(answers(&client) == right);
-    // The memory server is killed during queries, and another one starts at once.
     let memory = thread::scope(|scope| {
         let load = scope.spawn(|| (0..10).for_each(|_| assert!(answers(&client) == right)));
         thread::sleep(Duration::from_millis(30));
@@ -662,7 +634,6 @@ fn servers() {
         memory
     });
 
-    // If a compute server is killed during queries, the other servers continue.
     for round in 0..4u64 {
         let mut command = this("role");
         let others = command
@@ -672,7 +643,6 @@ fn servers() {
         let killed = Serving::of(others, ANY);
         let client = asking(through_ucx(&killed.address), long);
         assert!(answers(&client) == right);
-        // The test does not wait for these results.
         let _asked = [&query[..]; QUERIES].map(|row| client.submit(row, 10, 0, 0));
         thread::sleep(Duration::from_millis(2 + 5 * round));
         killed.signal("-KILL");
@@ -707,7 +677,6 @@ fn servers_of_an_index_without_it_say_so_and_none_encrypts_it() {
     let refused = server.connect(Protocol::Compute).err().unwrap();
     let text = refused.to_string();
     assert!(text.contains("not started with --ucx"), "{text}");
-    // If the server is of another kind, the client reports this first.
     let refused = server.connect(Protocol::Memory).err().unwrap();
     assert!(
         refused.to_string().contains("is a compute server"),
@@ -723,10 +692,8 @@ fn servers_of_an_index_without_it_say_so_and_none_encrypts_it() {
     assert!(error.contains("not encrypted"), "{error}");
 }
 
-/// The time after which the test assumes a hang.
 const HANG: Duration = Duration::from_secs(60);
 
-/// A greeted client that is to continue through UCX, with the nonces of both sides.
 fn greeted(address: &str, protocol: Protocol) -> (TcpStream, [Nonce; 2], Status) {
     let mut socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(HANG)).unwrap();
@@ -752,7 +719,6 @@ fn who_has_no_secret_hands_no_bytes_of_others_to_ucx() {
     if skipped() {
         return;
     }
-    // This server requires no secret, unlike all other servers in these tests.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let pretends = thread::spawn(move || {
@@ -778,7 +744,6 @@ fn who_has_no_secret_hands_no_bytes_of_others_to_ucx() {
     assert!(pretends.join().unwrap().is_empty());
 }
 
-/// Reproducible random bytes.
 fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut next = || {
@@ -809,7 +774,6 @@ fn bytes_that_are_no_address_in_ucx_do_not_end_a_server() {
         let (mut socket, _, status) = greeted(&serving.address, Protocol::Compute);
         assert_eq!(status, Status::Welcome);
         socket.write_all(&sent).unwrap();
-        // The read lasts until the server closes the connection.
         let _ = socket.read_to_end(&mut Vec::new());
         assert_eq!(serving.process.try_wait().unwrap(), None, "round {round}");
     }
@@ -838,8 +802,7 @@ fn clients_that_tell_no_address_in_ucx_take_no_worker_and_are_as_many_as_there_m
     for (mut socket, _, status) in both {
         assert_eq!(status, Status::Welcome);
         socket.shutdown(Shutdown::Write).unwrap();
-        // The server must close the connection without sending bytes. If the server had made a UCX
-        // worker, it would send the address of the worker.
+        // A UCX worker would send its address.
         let mut told = Vec::new();
         socket.read_to_end(&mut told).unwrap();
         assert_eq!(told.len(), 0);
@@ -853,7 +816,6 @@ fn clients_that_tell_no_address_in_ucx_take_no_worker_and_are_as_many_as_there_m
     }
 }
 
-/// The number of file descriptors of a process.
 fn descriptors(process: &Child) -> usize {
     let folder = format!("/proc/{}/fd", process.id());
     std::fs::read_dir(folder).unwrap().count()
@@ -878,6 +840,6 @@ fn clients_that_tell_no_address_in_ucx_cost_a_server_their_sockets() {
     let silent = [(); 8].map(|()| greeted(&serving.address, Protocol::Memory));
     let _third = connect();
     let of_silent = descriptors(&serving.process).saturating_sub(2 * with_one - before);
-    // Each connection needs a socket, and a copy of the socket that other threads use to close it.
+    // A connection has a socket, and a copy with which other threads close it.
     assert!(of_silent <= 3 * silent.len(), "{of_silent}");
 }

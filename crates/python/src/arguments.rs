@@ -1,6 +1,5 @@
-//! Arguments as a Python user writes them: sizes in bytes, names, counts.
-//!
-//! This module converts counts; the engine checks their range (`stratann::bounds`).
+//! Arguments as a Python user writes them. The engine checks the range of counts
+//! (`stratann::bounds`).
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -14,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyInt, PyString};
 use stratann::{CacheSize, Durability, Index, Places, Rerank};
 
-/// Refuses a recall together with a list size, since a recall determines the list size.
+/// A recall determines the list size, so only one of the two may be passed.
 pub fn refuse_both(recall: Option<f64>, list_size: Option<usize>) -> PyResult<()> {
     match (recall, list_size) {
         (Some(recall), Some(list)) => Err(PyValueError::new_err(format!(
@@ -24,7 +23,7 @@ pub fn refuse_both(recall: Option<f64>, list_size: Option<usize>) -> PyResult<()
     }
 }
 
-/// A non-negative integer. Python's own error for other values does not name the argument.
+/// Python's own error does not name the argument.
 fn whole(value: &Bound<'_, PyAny>, argument: &str) -> PyResult<usize> {
     value.extract::<usize>().map_err(|error| {
         let py = value.py();
@@ -43,7 +42,6 @@ fn whole(value: &Bound<'_, PyAny>, argument: &str) -> PyResult<usize> {
     })
 }
 
-/// A non-negative integer, or `None`.
 pub fn count_if_any(value: &Bound<'_, PyAny>, argument: &str) -> PyResult<Option<usize>> {
     match value.is_none() {
         true => Ok(None),
@@ -51,7 +49,7 @@ pub fn count_if_any(value: &Bound<'_, PyAny>, argument: &str) -> PyResult<Option
     }
 }
 
-/// A value of type `T`, or `None`. `what`: the type in words, for errors.
+/// `what` is the type in words.
 pub fn if_any<'py, T>(value: &Bound<'py, PyAny>, argument: &str, what: &str) -> PyResult<Option<T>>
 where
     T: for<'a> FromPyObject<'a, 'py>,
@@ -62,7 +60,7 @@ where
     }
 }
 
-/// A value of type `T`. `what`: the type in words, for errors.
+/// `what` is the type in words.
 pub fn typed<'py, T>(value: &Bound<'py, PyAny>, argument: &str, what: &str) -> PyResult<T>
 where
     T: for<'a> FromPyObject<'a, 'py>,
@@ -77,11 +75,9 @@ where
     })
 }
 
-/// Makes one function for each argument that is a count. pyo3's `from_py_with` passes no name of
-/// the argument, so each name needs its own function.
+/// pyo3's `from_py_with` passes no name of the argument, so each count needs a function.
 macro_rules! counts {
     (given: $($name:ident),+; optional: $($maybe:ident),+) => {
-        /// Counts that must be given.
         pub mod count {
             use super::{Bound, PyAny, PyResult, whole};
 
@@ -90,7 +86,6 @@ macro_rules! counts {
             })+
         }
 
-        /// Counts that may be `None`.
         pub mod count_or_none {
             use super::{Bound, PyAny, PyResult, count_if_any};
 
@@ -106,8 +101,7 @@ counts!(
     optional: k, count, list_size, probes, cluster_size, replicas, beam, threads, in_flight, degree, code_bytes, connections, watch_recall
 );
 
-/// A value of a type that has a fixed set of names. The error of the type has the form "value;
-/// reason", and the reason lists the names.
+/// The type's error has the form "value; reason", and the reason lists the names.
 pub fn named<T: FromStr>(value: &str, argument: &str) -> PyResult<T>
 where
     T::Err: std::fmt::Display,
@@ -126,7 +120,7 @@ where
     })
 }
 
-/// Of the names that an error lists, the one most similar to the typed name, if any is similar.
+/// Of the names that an error lists, the one most similar to the typed name.
 fn meant_in<'a>(typed: &str, error: &'a str) -> Option<&'a str> {
     let (_, names) = error.rsplit_once("one of")?;
     meant_of(
@@ -135,8 +129,7 @@ fn meant_in<'a>(typed: &str, error: &'a str) -> Option<&'a str> {
     )
 }
 
-/// Names of arguments and methods in other libraries, and their names here. A name with several
-/// meanings has a line for each of them.
+/// Names in other libraries, and their names here. A name with several meanings has several lines.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("top_k", "k"),
     ("topk", "k"),
@@ -185,8 +178,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("describe_index_stats", "stats"),
 ];
 
-/// The name that a user probably meant: the equivalent of another library's name, or else the most
-/// similar name, if any is similar.
+/// The name that a user probably meant: the equivalent of another library's name, or the most
+/// similar name.
 pub fn meant_of<'a>(typed: &str, names: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
     let elsewhere = ELSEWHERE.iter().filter(|(other, _)| *other == typed);
     for (_, here) in elsewhere {
@@ -203,8 +196,7 @@ pub fn meant(typed: &str, names: Vec<String>) -> Option<String> {
     meant_of(typed, names.iter().map(String::as_str)).map(str::to_owned)
 }
 
-/// The AttributeError for an attribute that an object does not have, with the name that the user
-/// probably meant.
+/// The AttributeError, with the name that the user probably meant.
 #[pyfunction]
 pub fn no_attribute<'py>(
     object: &Bound<'py, PyAny>,
@@ -215,7 +207,7 @@ pub fn no_attribute<'py>(
     let names: Vec<String> = class.dir()?.extract()?;
     let public = names.iter().map(String::as_str);
     let public = public.filter(|name| !name.starts_with('_'));
-    // Python itself looks up names that begin with an underscore, so they are no user's mistakes.
+    // Python itself looks up names that begin with an underscore.
     let meant = Some(name).filter(|name| !name.starts_with('_'));
     let meant = meant.and_then(|name| meant_of(name, public));
     let meant = meant.map_or(String::new(), |meant| format!(" (did you mean {meant:?}?)"));
@@ -229,13 +221,12 @@ pub fn no_attribute<'py>(
     Ok(error.into_value(py).into_bound(py))
 }
 
-/// If a user calls a function of the package as a method of an index, the reason and the remedy.
+/// If a user calls a function of the package as a method, the reason and the remedy.
 fn function_of_index(
     py: Python<'_>,
     object: &Bound<'_, PyAny>,
     name: &str,
 ) -> PyResult<Option<String>> {
-    // Python itself looks up names that begin with an underscore.
     if name.starts_with('_') || !object.is_instance_of::<crate::index::Index>() {
         return Ok(None);
     }
@@ -243,7 +234,7 @@ fn function_of_index(
     let public: Vec<String> = py.import("stratann")?.getattr("__all__")?.extract()?;
     Ok(
         (is_one && public.iter().any(|other| other == name)).then(|| {
-            // The functions that take the path of an index that exists.
+            // These functions take the path of an existing index.
             let arguments = match ["calibrate", "open", "repair", "verify"].contains(&name) {
                 true => "index.path",
                 false => "..",
@@ -253,8 +244,8 @@ fn function_of_index(
     )
 }
 
-/// Places: a dict of roles and tiers, or a text as on the command line. `None` reads all roles from
-/// the index's own folder.
+/// The places are a dict of roles and tiers, or a text as on the command line. `None` means the
+/// index's own folder.
 pub fn places(value: Option<&Bound<'_, PyAny>>) -> PyResult<Places> {
     let Some(value) = value else {
         return Ok(Places::default());
@@ -276,8 +267,7 @@ pub fn places(value: Option<&Bound<'_, PyAny>>) -> PyResult<Places> {
     Ok(places)
 }
 
-/// Bytes: an integer, or a text such as "64MiB" or "2.5GB". `None` stays `None`. `nothing`: the
-/// meaning of `None`, for errors.
+/// A size is an integer, or a text such as "64MiB" or "2.5GB". `nothing` is the meaning of `None`.
 pub fn size(
     value: Option<&Bound<'_, PyAny>>,
     argument: &str,
@@ -308,8 +298,7 @@ pub fn size(
     }
 }
 
-/// The number of bytes in a text such as "2.5GB". Decimal units are powers of 1000, binary units
-/// powers of 1024.
+/// Decimal units are powers of 1000, and binary units powers of 1024.
 fn bytes(text: &str) -> Option<u64> {
     let text = text.trim();
     let split = text
@@ -333,12 +322,11 @@ fn bytes(text: &str) -> Option<u64> {
     (bytes >= 1.0 && bytes < u64::MAX as f64).then_some(bytes as u64)
 }
 
-/// The memory cap; `None` is no cap.
 pub fn memory(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<u64>> {
     size(value, "memory", "no cap")
 }
 
-/// When changes are durable: "always", "flush", or milliseconds.
+/// The value is "always", "flush", or a number of milliseconds.
 pub fn durability(value: Option<&Bound<'_, PyAny>>) -> PyResult<Durability> {
     let Some(value) = value else {
         return Ok(Durability::Always);
@@ -361,8 +349,7 @@ pub fn durability(value: Option<&Bound<'_, PyAny>>) -> PyResult<Durability> {
     )))
 }
 
-/// The size of a cache: bytes, a number of entries, or a share of the vectors of an index.
-/// `vectors` returns the number of vectors.
+/// The size is in bytes, in entries, or a share of the vectors of an index.
 pub fn cache(
     vectors: impl FnOnce() -> PyResult<usize>,
     bytes: Option<&Bound<'_, PyAny>>,
@@ -384,7 +371,7 @@ pub fn cache(
             entries.repr()?
         )))
     };
-    // A cache needs at most one entry for each vector. The cache of an empty index has one entry.
+    // A cache needs at most one entry for each vector, but at least one.
     let vectors = || Ok::<_, PyErr>(vectors()?.max(1));
     if entries.is_instance_of::<PyInt>() && !entries.is_instance_of::<PyBool>() {
         return match entries.extract::<usize>() {
@@ -410,8 +397,7 @@ pub fn cache(
     }
 }
 
-/// The re-ranking of a search: the passed values, and the preset's values for the other ones.
-/// `None` if no value is passed.
+/// The passed values, and the preset's values for the other ones. `None` if no value is passed.
 pub fn rerank(
     batch: Option<usize>,
     benefit: Option<f64>,
@@ -453,11 +439,10 @@ pub fn rerank(
         }
     };
     Ok(Some(Rerank {
-        // A batch has at most all vectors of the index.
         batch: batch.unwrap_or(preset.batch).min(index.len().max(1)),
         benefit: benefit.unwrap_or(preset.benefit),
         estimate,
-        // If the user passes `rerank`, the preset's share does not apply.
+        // With `rerank`, the preset's share does not apply.
         ratio: match (ratio, mode) {
             (Some(ratio), _) => ratio,
             (None, Some(_)) => 0.0,
@@ -466,7 +451,7 @@ pub fn rerank(
     }))
 }
 
-/// A number of threads; `None` is one for each core.
+/// `None` is one thread for each core.
 pub fn threads(value: Option<usize>) -> PyResult<usize> {
     match value {
         Some(0) => Err(PyValueError::new_err(
@@ -477,7 +462,7 @@ pub fn threads(value: Option<usize>) -> PyResult<usize> {
     }
 }
 
-/// Returns the path if it is not empty. `what`: the object at the path, for errors.
+/// `what` is the object at the path, for errors.
 pub fn named_path(path: PathBuf, what: &str) -> PyResult<PathBuf> {
     match path.as_os_str().is_empty() {
         true => Err(PyValueError::new_err(format!(
@@ -487,8 +472,7 @@ pub fn named_path(path: PathBuf, what: &str) -> PyResult<PathBuf> {
     }
 }
 
-/// Returns the path if a file or folder is there, or else FileNotFoundError, before the call reads
-/// anything.
+/// Raises FileNotFoundError before the call reads anything.
 pub fn existing(path: PathBuf, what: &str) -> PyResult<PathBuf> {
     let path = named_path(path, what)?;
     match path.symlink_metadata() {
@@ -502,12 +486,11 @@ pub fn existing(path: PathBuf, what: &str) -> PyResult<PathBuf> {
     }
 }
 
-/// The path, if the value is a path (`str` or `os.PathLike`).
+/// A path is a `str` or an `os.PathLike`.
 pub fn path(value: &Bound<'_, PyAny>) -> Option<PathBuf> {
     value.extract::<PathBuf>().ok()
 }
 
-/// A path as messages show it.
 pub fn shown(path: &Path) -> String {
     path.display().to_string()
 }

@@ -1,10 +1,8 @@
 //! Passes vectors between numpy arrays and the engine without a copy.
-//! `python/stratann/conversion.py` first converts other objects, and arrays in a form that the
-//! engine cannot read.
+//! `python/stratann/conversion.py` first converts all else.
 //!
-//! numpy itself makes a view of an array as bytes, so this module needs neither `unsafe` nor a type
-//! parameter. An `(n, d)` array of float32 is viewed as an `(n, 4d)` array of uint8 over the same
-//! memory, and the engine reads this view.
+//! numpy itself views an `(n, d)` array of float32 as an `(n, 4d)` array of uint8, so this module
+//! needs neither `unsafe` nor a type parameter.
 
 use numpy::{Element as NumpyElement, PyArrayDyn};
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArray, PyUntypedArrayMethods};
@@ -14,8 +12,7 @@ use stratann::{Element, MatrixRef};
 
 use crate::errors::to_python;
 
-/// A borrowed numpy array of vectors. The memory of the array stays readable as long as this value
-/// lives.
+/// A borrowed numpy array of vectors. Its memory stays readable as long as this value lives.
 pub struct Rows<'py> {
     name: &'static str,
     bytes: PyReadonlyArrayDyn<'py, u8>,
@@ -26,9 +23,8 @@ pub struct Rows<'py> {
 }
 
 impl<'py> Rows<'py> {
-    /// The rows of an `(n, d)` array. `name`: the name of the Python argument. Without a wanted
-    /// element type, the array keeps its type, or becomes float32 if no index can have elements of
-    /// this type.
+    /// The rows of an `(n, d)` array. `name` is the Python argument. Without a wanted type, the
+    /// array keeps its type, or becomes float32 if no index can have this type.
     pub fn matrix(
         value: &Bound<'py, PyAny>,
         name: &'static str,
@@ -37,8 +33,7 @@ impl<'py> Rows<'py> {
         Self::take(value, name, wanted, false)?.with_elements()
     }
 
-    /// The rows of an `(n, d)` array, or the single row of a `(d,)` array. Refuses vectors of
-    /// another dimension than `dim`, the dimension of an index.
+    /// The rows of an `(n, d)` array, or the single row of a `(d,)` array, of dimension `dim`.
     pub fn matrix_or_row(
         value: &Bound<'py, PyAny>,
         name: &'static str,
@@ -50,8 +45,8 @@ impl<'py> Rows<'py> {
         Ok(rows)
     }
 
-    /// The rows of an `(n, d)` array, or the single row of a `(d,)` array, for indexes whose
-    /// dimensions the engine compares.
+    /// Like [`matrix_or_row`](Self::matrix_or_row), for indexes whose dimensions the engine
+    /// compares.
     pub fn matrix_or_row_of_any(
         value: &Bound<'py, PyAny>,
         name: &'static str,
@@ -103,29 +98,25 @@ impl<'py> Rows<'py> {
         })
     }
 
-    /// The vectors for the engine, in the array's own memory.
+    /// The vectors for the engine, in the memory of the array.
     pub fn source(&self) -> PyResult<MatrixRef<'_>> {
         let bytes = self.bytes.as_slice()?;
         let rows = MatrixRef::new(bytes, self.rows, self.dim, self.element);
         Ok(rows.map_err(to_python)?.named(self.name))
     }
 
-    /// Number of vectors.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// The dimension of the vectors.
     pub fn dim(&self) -> usize {
         self.dim
     }
 
-    /// The element type of the vectors.
     pub fn element(&self) -> Element {
         self.element
     }
 
-    /// Refuses vectors whose dimension differs from the dimension of an index.
     fn fit(&self, dim: usize) -> PyResult<()> {
         if dim == self.dim {
             return Ok(());
@@ -136,7 +127,6 @@ impl<'py> Rows<'py> {
         )))
     }
 
-    /// Refuses vectors without elements.
     fn with_elements(self) -> PyResult<Self> {
         if self.dim > 0 {
             return Ok(self);
@@ -147,7 +137,6 @@ impl<'py> Rows<'py> {
         )))
     }
 
-    /// The name and the shape of the argument, for errors.
     fn shape(&self) -> String {
         let shape = match self.single {
             true => vec![self.dim],
@@ -156,14 +145,13 @@ impl<'py> Rows<'py> {
         format!("{} has the shape {}", self.name, shape_text(&shape))
     }
 
-    /// Whether the array was a single vector, `(d,)`. Then the result has one dimension as well.
+    /// Whether the array was a single vector, `(d,)`. The result then has one dimension too.
     pub fn is_single(&self) -> bool {
         self.single
     }
 }
 
-/// `value` itself if the engine can read it in place, else a converted copy
-/// (`stratann.conversion`).
+/// Returns `value` itself if the engine can read it, and otherwise a copy by `stratann.conversion`.
 fn as_it_is_or_converted<'py>(
     value: &Bound<'py, PyAny>,
     name: &str,
@@ -180,7 +168,6 @@ fn as_it_is_or_converted<'py>(
     Ok(converted.cast_into::<PyUntypedArray>()?)
 }
 
-/// `value` as a numpy array, unless it is a masked array.
 fn plain<'a, 'py>(
     value: &'a Bound<'py, PyAny>,
 ) -> PyResult<Option<&'a Bound<'py, PyUntypedArray>>> {
@@ -190,7 +177,7 @@ fn plain<'a, 'py>(
     }
 }
 
-/// numpy's name of an element type, as in `numpy.float32`.
+/// The name of an element type in numpy, such as `float32`.
 pub fn dtype_name(element: Element) -> &'static str {
     match element {
         Element::F32 => "float32",
@@ -200,7 +187,6 @@ pub fn dtype_name(element: Element) -> &'static str {
     }
 }
 
-/// The element type of an array, if an index can have it.
 fn element_of(array: &Bound<'_, PyUntypedArray>) -> PyResult<Option<Element>> {
     let code: String = array.dtype().getattr("str")?.extract()?;
     Ok(match code.as_str() {
@@ -212,7 +198,6 @@ fn element_of(array: &Bound<'_, PyUntypedArray>) -> PyResult<Option<Element>> {
     })
 }
 
-/// The element type of an array that was converted.
 fn element(array: &Bound<'_, PyUntypedArray>, name: &str) -> PyResult<Element> {
     element_of(array)?.ok_or_else(|| {
         PyTypeError::new_err(format!(
@@ -222,9 +207,8 @@ fn element(array: &Bound<'_, PyUntypedArray>, name: &str) -> PyResult<Element> {
     })
 }
 
-/// Ids from a user: integers in any array-like object (`stratann.conversion`), copied as u64. Fails
-/// for negative ids and for the largest number of 64 bits. With `rows`, there must be exactly
-/// `rows` ids, in the order of the rows.
+/// The ids in any array-like object, copied as u64. With `rows`, there must be exactly `rows` ids
+/// in the order of the rows. Fails for negative ids and for 2^64 - 1.
 pub fn ids(value: &Bound<'_, PyAny>, rows: Option<usize>) -> PyResult<Vec<u64>> {
     let ids = integers(value, rows.map(|_| "the vectors"))?;
     if let Some(rows) = rows.filter(|&rows| rows != ids.len()) {
@@ -243,11 +227,11 @@ pub fn ids(value: &Bound<'_, PyAny>, rows: Option<usize>) -> PyResult<Vec<u64>> 
     }
 }
 
-/// The name of the answers in an error about ids without an order, such as a set.
+/// The name of the results in errors about ids without an order, such as a set.
 pub const ANSWERS: &str = "the answers";
 
-/// Ids to look up. `beside` names the result that has the order of the ids. The id 2^64 - 1 is
-/// accepted, although no vector has this id.
+/// `beside` names the result that has the order of the ids. 2^64 - 1 is accepted, although no
+/// vector has it.
 pub fn ids_asked(value: &Bound<'_, PyAny>, beside: &str) -> PyResult<Vec<u64>> {
     integers(value, Some(beside))
 }
@@ -259,7 +243,8 @@ fn integers(value: &Bound<'_, PyAny>, beside: Option<&str>) -> PyResult<Vec<u64>
     Ok(array.readonly().as_array().to_vec())
 }
 
-/// A `(rows, k)` array over the memory of `values`, or `(k,)` for a single query.
+/// The array has the shape `(rows, k)`, or `(k,)` for a single query, and uses the memory of
+/// `values`.
 pub fn table<'py, T: NumpyElement>(
     py: Python<'py>,
     values: Vec<T>,
@@ -275,7 +260,6 @@ pub fn table<'py, T: NumpyElement>(
     }
 }
 
-/// A shape in Python's notation.
 pub fn shape_text(shape: &[usize]) -> String {
     match shape {
         [] => "()".to_owned(),

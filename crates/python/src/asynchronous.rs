@@ -1,6 +1,5 @@
-//! Searches that an event loop awaits (`python/stratann/asynchronous.py`). When a search ends, its
-//! thread writes to a pipe, the loop's `Bell`. The thread neither takes the interpreter's lock nor
-//! waits.
+//! Searches that an event loop awaits (`python/stratann/asynchronous.py`). The thread of an ended
+//! search writes to a pipe, the loop's `Bell`, without waiting or the interpreter's lock.
 
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
@@ -18,7 +17,6 @@ use crate::errors::{StratannError, to_python};
 use crate::index::Index;
 use crate::searching::answers_with;
 
-/// The deadline of a search with a timeout in seconds.
 pub fn deadline(timeout: Option<f64>) -> PyResult<Option<Instant>> {
     let Some(seconds) = timeout else {
         return Ok(None);
@@ -41,8 +39,7 @@ pub struct Bell {
 
 struct Rung {
     writer: Mutex<PipeWriter>,
-    /// The numbers of searches that have ended, and that the loop has not taken yet. While there
-    /// are any, the pipe has a byte.
+    /// The ended searches that the loop has not taken. While there are any, the pipe has a byte.
     ended: Mutex<Vec<u64>>,
 }
 
@@ -51,8 +48,7 @@ impl Rung {
         let mut ended = self.ended.lock();
         ended.push(search);
         if ended.len() == 1 {
-            // The pipe is empty, so the write does not block. An error means that the reader is
-            // closed, and no loop waits.
+            // The pipe is empty, so the write does not block. An error means that no loop waits.
             let _ = self.writer.lock().write(&[0]);
         }
     }
@@ -91,9 +87,8 @@ impl Bell {
 #[pyclass(frozen, module = "stratann._stratann")]
 pub struct Search {
     state: Mutex<State>,
-    /// The form of the search's results.
     shape: Mutex<Option<Shape>>,
-    /// The process that began the search, and that has its threads.
+    /// The process that has the threads of the search.
     process: u32,
 }
 
@@ -103,12 +98,10 @@ enum State {
     Taken,
 }
 
-/// The form of a search's results.
 pub struct Shape {
     pub options: SearchOptions,
     pub single: bool,
     pub return_stats: bool,
-    /// The index, and whether to return attributes and payloads of the results.
     pub beside: Option<(Py<Index>, Beside)>,
 }
 
@@ -121,13 +114,11 @@ impl Search {
         }
     }
 
-    /// Whether this process has the threads that search.
     fn is_home(&self) -> bool {
         self.process == std::process::id()
     }
 
-    /// Fails in a forked process, before this process waits for a lock that a thread of the parent
-    /// may hold.
+    /// A thread of the parent may hold a lock, so this check comes before a wait for a lock.
     fn check_process(&self) -> PyResult<()> {
         match self.is_home() {
             true => Ok(()),
@@ -140,12 +131,10 @@ impl Search {
         }
     }
 
-    /// The object for a search that was submitted.
     pub fn begun(submitted: SubmittedSearch) -> Self {
         Self::of(State::Begun(submitted))
     }
 
-    /// The object for a search whose results are known.
     pub fn ended(results: SearchResults) -> Self {
         Self::of(State::Ended(Box::new(results)))
     }

@@ -1,5 +1,5 @@
-//! Attributes, payloads and filters in Python. `python/stratann/attributes.py` converts a user's
-//! table to columns of Python values, and this module converts these to the engine's columns.
+//! Attributes, payloads and filters in Python. `python/stratann/attributes.py` converts tables to
+//! columns of Python values, and this module converts these for the engine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,18 +13,16 @@ use crate::errors::to_python;
 use crate::index::Index;
 use crate::progress::warn_first;
 
-/// The estimated bytes that an allocator adds to each allocation.
+/// The estimated overhead of each allocation, in bytes.
 const ALLOCATION: usize = 16;
 
-/// A column of attributes that a user passed.
 struct Given {
     name: String,
     values: Vec<Option<Value>>,
-    /// For each row, whether the row names the column. `None`: all rows do.
+    /// For each row, whether the row names the column. `None` means that all rows do.
     named: Option<Vec<bool>>,
 }
 
-/// Attributes and payloads of a user's vectors, by column.
 pub struct Table {
     columns: Vec<Given>,
     payload: Option<Vec<Option<String>>>,
@@ -32,9 +30,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// Converts the attributes and payloads of `rows` vectors, or of a `single` one. `columns`: the
-    /// columns of the index and their types, if there is an index. Returns `None` if the user
-    /// passed neither attributes nor payloads.
+    /// The table of `rows` vectors, or of a `single` vector. `columns` has the types in the index,
+    /// if there is an index.
     pub fn of(
         py: Python<'_>,
         attributes: Option<&Bound<'_, PyAny>>,
@@ -67,14 +64,12 @@ impl Table {
 }
 
 impl Table {
-    /// The columns that have a value.
     pub fn columns(&self) -> impl Iterator<Item = &str> {
         let has_value = |column: &&Given| column.values.iter().any(Option::is_some);
         let columns = self.columns.iter().filter(has_value);
         columns.map(|column| column.name.as_str())
     }
 
-    /// The approximate bytes of the table in memory.
     pub fn memory_bytes(&self) -> u64 {
         let values = self.columns.iter().flat_map(|column| &column.values);
         let values: usize = values
@@ -148,7 +143,7 @@ impl RowSource for Table {
     }
 }
 
-/// The values of a column whose type has this name in `attributes.py`.
+/// `kind` is the name of a type in `attributes.py`.
 fn values_of(kind: &str, values: &Bound<'_, PyAny>) -> PyResult<Vec<Option<Value>>> {
     fn each<T>(values: Vec<Option<T>>, make: impl Fn(T) -> Value) -> Vec<Option<Value>> {
         let values = values.into_iter();
@@ -162,12 +157,10 @@ fn values_of(kind: &str, values: &Bound<'_, PyAny>) -> PyResult<Vec<Option<Value
         "timestamp" => each(values.extract()?, Value::Timestamp),
         "strings" => each(values.extract()?, Value::Strings),
         "integers" => each(values.extract()?, Value::Integers),
-        // A column without values has no type.
         _ => vec![None; values.len()?],
     })
 }
 
-/// A value as a Python object.
 fn value_to_python<'py>(py: Python<'py>, value: Value) -> PyResult<Bound<'py, PyAny>> {
     Ok(match value {
         Value::Boolean(value) => value.into_pyobject(py)?.to_owned().into_any(),
@@ -182,7 +175,7 @@ fn value_to_python<'py>(py: Python<'py>, value: Value) -> PyResult<Bound<'py, Py
     })
 }
 
-/// The attributes of rows: a dict for each row. `None` for an id that is not in the index.
+/// An id that is not in the index has `None`.
 pub fn attributes(py: Python<'_>, rows: Vec<Option<Row>>) -> PyResult<Bound<'_, PyList>> {
     let found = PyList::empty(py);
     for row in rows {
@@ -199,7 +192,7 @@ pub fn attributes(py: Python<'_>, rows: Vec<Option<Row>>) -> PyResult<Bound<'_, 
     Ok(found)
 }
 
-/// The payloads of rows. `None` for a row without a payload.
+/// A row without a payload has `None`.
 pub fn payloads(py: Python<'_>, rows: Vec<Option<Row>>) -> PyResult<Bound<'_, PyList>> {
     let loads = py.import("json")?.getattr("loads")?;
     let found = PyList::empty(py);
@@ -212,8 +205,7 @@ pub fn payloads(py: Python<'_>, rows: Vec<Option<Row>>) -> PyResult<Bound<'_, Py
     Ok(found)
 }
 
-/// Warns of each of these names that is no column of the index, and that is probably a misspelt
-/// column.
+/// Warns of names that are probably misspelt columns.
 #[pyfunction]
 pub fn warn_of_new(index: &Bound<'_, Index>, names: Vec<String>) -> PyResult<()> {
     let py = index.py();
@@ -224,24 +216,18 @@ pub fn warn_of_new(index: &Bound<'_, Index>, names: Vec<String>) -> PyResult<()>
         .try_for_each(|warning| warn_first(py, warning))
 }
 
-/// Whether a search returns attributes and payloads with the ids.
 pub struct Beside {
     attributes: Option<Wanted>,
     payload: bool,
 }
 
-/// The columns to return, by name.
 enum Wanted {
     All(BTreeSet<String>),
     Named(BTreeSet<String>),
 }
 
 impl Beside {
-    /// Reads the arguments `attributes` and `payload` of a search in indexes with these `columns`.
-    /// `None` if the user wants neither.
-    ///
-    /// # Errors
-    /// `attributes` is neither a bool, a column nor a list of columns, or the index lacks a column.
+    /// `None` if the user wants neither. Fails for a column that the index lacks.
     pub fn of(
         attributes: Option<&Bound<'_, PyAny>>,
         payload: bool,
@@ -269,8 +255,8 @@ impl Beside {
             .chain(self.payload.then_some("payload"))
     }
 
-    /// The wanted parts of the results of a search: a list of `k` entries for each query, or one
-    /// such list for a `single` query. `None` stands for a missing result.
+    /// A list of `k` entries for each query, or one list for a `single` query. `None` stands for a
+    /// missing result.
     pub fn parts<'py>(
         &self,
         py: Python<'py>,
@@ -303,8 +289,7 @@ impl Beside {
         let grouped =
             |(part, class, names): (Bound<'py, PyList>, &str, Option<Bound<'py, PyTuple>>)| {
                 let class = module.getattr(class)?;
-                // The list of each query gets the class and the names too, since a caller may take
-                // one query's list alone.
+                // A caller may take one query's list alone.
                 let made = |list: Bound<'py, PyList>| match &names {
                     Some(names) => class.call1((list, names)),
                     None => class.call1((list,)),
@@ -322,7 +307,6 @@ impl Beside {
     }
 }
 
-/// The columns that the caller of a search wants to be returned.
 fn wanted(given: &Bound<'_, PyAny>, columns: &BTreeSet<String>) -> PyResult<BTreeSet<String>> {
     let names = match given.cast::<PyString>() {
         Ok(name) => PyList::new(given.py(), [name])?.into_any(),
@@ -346,12 +330,10 @@ fn wanted(given: &Bound<'_, PyAny>, columns: &BTreeSet<String>) -> PyResult<BTre
     Ok(wanted)
 }
 
-/// The names of the columns of a schema.
 pub fn names(schema: &Schema) -> impl Iterator<Item = String> {
     schema.iter().map(|(name, _)| name.to_owned())
 }
 
-/// Columns and their types, as a dict.
 pub fn columns<'py>(py: Python<'py>, schema: &Schema) -> PyResult<Bound<'py, PyDict>> {
     let found = PyDict::new(py);
     for (name, kind) in schema.iter() {
@@ -361,13 +343,13 @@ pub fn columns<'py>(py: Python<'py>, schema: &Schema) -> PyResult<Bound<'py, PyD
     Ok(found)
 }
 
-/// A text from a user. `what`: the name of the text in errors.
+/// `what` is the name of the text in errors.
 fn text_of(given: &Bound<'_, PyAny>, what: &str) -> PyResult<String> {
     let module = given.py().import("stratann.attributes")?;
     module.call_method1("text", (given, what))?.extract()
 }
 
-/// A filter from a user: text, a dict of conditions, or a `Filter`.
+/// A filter is a text, a dict of conditions, or a `Filter`.
 pub fn filter(value: &Bound<'_, PyAny>) -> PyResult<stratann::Filter> {
     if let Ok(filter) = value.cast::<Filter>() {
         return Ok(filter.get().0.clone());
@@ -467,7 +449,6 @@ impl Column {
     }
 }
 
-/// A value to compare a column with.
 fn compared(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     let module = value.py().import("stratann.attributes")?;
     let found = module.call_method1("value", (value,))?;
@@ -481,8 +462,8 @@ fn compared(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     })
 }
 
-/// Values to compare a column with. `asked`: the method's name. A single text is an error, since
-/// Python would iterate over its characters.
+/// `asked` is the name of the method. A single text is an error, since Python would iterate over
+/// its characters.
 fn all_compared(values: &Bound<'_, PyAny>, asked: &str) -> PyResult<Vec<Value>> {
     let module = values.py().import("stratann.attributes")?;
     module

@@ -40,7 +40,6 @@ fn beside_rows(memory: Option<u64>, rows: Option<&Table>) -> PyResult<Option<u64
     }
 }
 
-/// Vectors from a user: a file, which is read in pieces, or an array, which is used in place.
 pub enum Vectors<'py> {
     File(VectorFile),
     Array(Rows<'py>),
@@ -61,7 +60,6 @@ impl<'py> Vectors<'py> {
         Ok(Self::Array(Rows::matrix(value, name, wanted)?))
     }
 
-    /// Calls `work` with the vectors for the engine.
     pub fn with<T>(&self, work: impl FnOnce(&dyn VectorSource) -> PyResult<T>) -> PyResult<T> {
         match self {
             Self::File(file) => work(file),
@@ -90,7 +88,6 @@ impl<'py> Vectors<'py> {
         }
     }
 
-    /// Their element type.
     pub fn element(&self) -> Element {
         match self {
             Self::File(file) => file.element(),

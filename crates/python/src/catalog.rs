@@ -57,7 +57,7 @@ use crate::writer::closes;
 pub struct Catalog {
     inner: Opened<stratann::Catalog>,
     path: PathBuf,
-    /// The value of [`closes`] before the catalog was opened, and so before it opened any index.
+    /// The value of [`closes`] before the catalog opened any index.
     before: u64,
 }
 
@@ -267,8 +267,7 @@ impl Catalog {
         self.inner.at_home(&self.path, "stratann.Catalog")
     }
 
-    /// Returns the attributes and payloads of ids. An id that two of the indexes have is an error,
-    /// since a result does not name its index.
+    /// An id that two of the indexes have is an error, since a result does not name its index.
     fn beside(&self, py: Python<'_>, names: &[String], ids: &[u64]) -> PyResult<Vec<Option<Row>>> {
         let mut found = vec![None; ids.len()];
         for name in names {
@@ -287,7 +286,7 @@ impl Catalog {
     }
 }
 
-/// The names of the indexes to search. A single text is one name.
+/// A single text stands for one name.
 fn chosen(names: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     if let Ok(name) = names.cast::<PyString>() {
         return Ok(vec![name.to_string()]);

@@ -23,7 +23,6 @@ use crate::process::Opened;
 use crate::progress::{Listener, Stopped, run, run_stoppable};
 use crate::searching::{latency, results};
 
-/// The default number of queries in flight.
 const IN_FLIGHT: usize = 16;
 
 /// A client of compute servers, which searches and changes the index that they serve.
@@ -31,26 +30,21 @@ const IN_FLIGHT: usize = 16;
 pub struct Client {
     /// `None` after `close`.
     inner: Mutex<Option<Arc<Opened<stratann_node::serve::Client>>>>,
-    /// The names of the servers, as the user passed them.
     servers: Vec<String>,
-    /// The default time limit of a query.
     patience: Duration,
     collection: Collection,
     element: Element,
     metric: Metric,
 }
 
-/// The exception for a server that cannot be reached.
 fn unreached(error: NodeError) -> PyErr {
     ServerError::new_err(error.to_string())
 }
 
-/// The exception for a query that the servers did not answer.
 fn unanswered(failure: &Failure) -> PyErr {
     of_failure(failure, failure.to_string())
 }
 
-/// The exception for a failure, with the message `text`.
 fn of_failure(failure: &Failure, text: String) -> PyErr {
     match failure {
         Failure::Refused {
@@ -66,7 +60,6 @@ fn of_failure(failure: &Failure, text: String) -> PyErr {
     }
 }
 
-/// The error of a change that ended early.
 impl Stopped for Unfinished {
     fn done(&self) -> usize {
         self.acknowledged
@@ -77,8 +70,7 @@ impl Stopped for Unfinished {
         let error = match &self.why {
             ChangeError::Server(failure) => of_failure(failure, text),
             ChangeError::Wrong(_) => PyValueError::new_err(text),
-            // A change is interrupted only by an exception, and `run_stoppable` raises that
-            // exception.
+            // `run_stoppable` raises the exception that interrupts a change.
             ChangeError::Interrupted => ServerError::new_err(text),
         };
         let told = Python::attach(|py| error.value(py).setattr("yet", self.yet));
@@ -86,7 +78,6 @@ impl Stopped for Unfinished {
     }
 }
 
-/// Refuses repeated ids.
 fn different(ids: Vec<u64>) -> PyResult<Vec<u64>> {
     match twice(&ids) {
         None => Ok(ids),
@@ -96,7 +87,6 @@ fn different(ids: Vec<u64>) -> PyResult<Vec<u64>> {
     }
 }
 
-/// Fails if the user has pressed Ctrl-C.
 fn goes_on(progress: &dyn Progress) -> Result<(), Error> {
     match progress.interrupted() {
         true => Err(Error::Interrupted),
@@ -109,12 +99,11 @@ impl Client {
         self.servers.join(", ")
     }
 
-    /// Vectors of the element type and dimension of the servers' index.
     fn rows<'py>(&self, value: &Bound<'py, PyAny>, name: &'static str) -> PyResult<Rows<'py>> {
         Rows::matrix_or_row(value, name, self.element, self.collection.dim as usize)
     }
 
-    /// The client, with a time limit of `timeout` seconds for each query, or else the `timeout` of
+    /// The client with a time limit of `timeout` seconds for each query, or with the limit of
     /// `connect`. Fails in a forked process.
     fn within(
         &self,
@@ -401,7 +390,6 @@ impl Client {
     }
 }
 
-/// The time limit of a query, from a number of seconds.
 fn patience_of(timeout: f64) -> PyResult<Duration> {
     let patience = Duration::try_from_secs_f64(timeout).ok();
     patience
@@ -413,7 +401,7 @@ fn patience_of(timeout: f64) -> PyResult<Duration> {
         })
 }
 
-/// Sends all queries from a separate thread. The calling thread waits, and can receive Ctrl-C.
+/// The queries are sent from a separate thread, so the calling thread can receive Ctrl-C.
 fn ask(
     py: Python<'_>,
     client: &stratann_node::serve::Client,
@@ -434,7 +422,7 @@ fn ask(
     })
 }
 
-/// The stats: the keys of `stratann cluster search --json`, and the costs of the whole batch.
+/// The stats have the keys of `stratann cluster search --json`, and the costs of the batch.
 fn stats<'py>(
     py: Python<'py>,
     answered: &Answered,
@@ -488,7 +476,7 @@ fn stats<'py>(
     Ok(stats)
 }
 
-/// Names of servers: a text with commas between them, or several texts.
+/// The names of servers are a text with commas, or several texts.
 fn names(servers: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     let wrong = || {
         PyTypeError::new_err(format!(
@@ -514,7 +502,7 @@ fn names(servers: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     }
 }
 
-/// The secret, from the argument `secret`, or else from `file`, or else from the environment.
+/// The secret comes from `secret`, or else from `file`, or else from the environment.
 pub fn secret_of(
     secret: Option<&Bound<'_, PyAny>>,
     file: Option<&Path>,
@@ -550,8 +538,7 @@ pub fn secret_of(
     }
 }
 
-/// The server with this name. For a server on this machine, the default secret is the secret of the
-/// user.
+/// For a server on this machine, the default secret is the secret of the user.
 pub fn place_of(
     name: &str,
     secret: Option<&Secret>,
@@ -561,16 +548,14 @@ pub fn place_of(
     Place::of(name, secret.as_ref(), tls.encryption())
 }
 
-/// Whether connections to servers are encrypted, as the user chose.
 pub enum EncryptionOf {
     /// One of the choices of [`Encryption`] that need no file.
     Known(Encryption<'static>),
-    /// Encrypted, and the server is checked by the certificates in this file.
+    /// The connection is encrypted, and the server is checked by the certificates in this file.
     By(PathBuf),
 }
 
 impl EncryptionOf {
-    /// The choice, for a [`Place`].
     pub fn encryption(&self) -> Encryption<'_> {
         match self {
             EncryptionOf::Known(encryption) => *encryption,
@@ -579,7 +564,7 @@ impl EncryptionOf {
     }
 }
 
-/// The choice of encryption in the argument `tls`: `None`, a bool, or a path.
+/// The argument `tls` is `None`, a bool, or a path.
 pub fn tls_of(tls: Option<&Bound<'_, PyAny>>) -> PyResult<EncryptionOf> {
     Ok(match tls {
         None => EncryptionOf::Known(Encryption::None),
@@ -663,8 +648,7 @@ pub fn connect(
             Ok(client) => client.ok_or(Error::Interrupted)?,
             Err(error) => return Ok(Err(unreached(error))),
         };
-        // The next call asks the storage server for the properties of the index, so changes work
-        // without a memory server. A search waits for the memory server.
+        // Only storage is asked, so changes work without a memory server.
         let told = client.changeable_while(goes_on).ok_or(Error::Interrupted)?;
         let told = told.map_err(|failure| unanswered(&failure));
         Ok::<_, Error>(told.map(|collection| (client, collection)))

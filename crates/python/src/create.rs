@@ -16,9 +16,7 @@ use crate::opening::Opening;
 use crate::progress::{Listener, run};
 use crate::shape::Shape;
 
-/// The file that every index has.
 const MANIFEST: &str = "MANIFEST";
-/// The largest dimension.
 const MOST: usize = u16::MAX as usize;
 const ELEMENTS: [Element; 4] = [Element::F32, Element::F16, Element::U8, Element::I8];
 
@@ -178,7 +176,6 @@ pub fn create<'py>(
     Ok(index)
 }
 
-/// The columns of a dict of names and types.
 fn schema_of(given: &Bound<'_, PyAny>) -> PyResult<Schema> {
     let wrong = || {
         PyTypeError::new_err(
@@ -193,7 +190,6 @@ fn schema_of(given: &Bound<'_, PyAny>) -> PyResult<Schema> {
         let asked = kind
             .extract::<String>()
             .or_else(|_| kind.getattr("__name__")?.extract());
-        // No type has an empty name, so an object without a name gets no suggestion.
         let asked: String = asked.unwrap_or_default();
         match column_type(&asked) {
             Ok(found) => columns.push((name.as_str(), found)),
@@ -208,12 +204,8 @@ fn schema_of(given: &Bound<'_, PyAny>) -> PyResult<Schema> {
     Schema::of(columns).map_err(to_python)
 }
 
-/// Refuses a memory budget that is too small to open an empty index. This check comes before the
-/// build, because a new index may replace an old one. The check builds an empty index in `folder`,
-/// and opens it with the budget.
-///
-/// # Errors
-/// The budget is too small, or the empty index cannot be built.
+/// Refuses a budget that is too small for an empty index in `folder`, before the build, which may
+/// replace an old index.
 pub fn check_memory(
     py: Python<'_>,
     folder: &Path,
@@ -239,7 +231,6 @@ pub fn check_memory(
     tried.map_err(to_python)
 }
 
-/// The argument `dimension` as a number.
 fn dimension_of(value: &Bound<'_, PyAny>) -> PyResult<usize> {
     let number = match value.is_instance_of::<PyBool>() {
         true => Err(PyTypeError::new_err("")),
@@ -260,7 +251,6 @@ fn dimension_of(value: &Bound<'_, PyAny>) -> PyResult<usize> {
     }
 }
 
-/// The element type that has this dtype in numpy.
 fn element_of(dtype: &Bound<'_, PyAny>) -> PyResult<Element> {
     let numpy = dtype.py().import("numpy")?;
     let name: String = match numpy.call_method1("dtype", (dtype,)) {

@@ -104,7 +104,6 @@ create_exception!(
          Whether the work was completed, because Ctrl-C came too late."
 );
 
-/// The exception for `error`.
 pub fn to_python(error: impl Into<Error>) -> PyErr {
     let error = error.into();
     let text = said(&error);
@@ -121,8 +120,8 @@ pub fn to_python(error: impl Into<Error>) -> PyErr {
     }
 }
 
-/// The text of an error. For an insert that ended early, the text names the call that inserts the
-/// other rows with the right ids. An `insert` without ids would take larger ids.
+/// For an insert that ended early, the text names the call that inserts the other rows with the
+/// right ids.
 pub fn said(error: &Error) -> String {
     match error {
         Error::Partly {
@@ -150,14 +149,13 @@ pub fn said(error: &Error) -> String {
     }
 }
 
-/// The subclass of [`StratannError`] for an error.
 fn failed(error: &Error, text: String) -> PyErr {
     match error {
         Error::Partly { source, .. }
         | Error::PartlySet { source, .. }
         | Error::PartlyDeleted { source, .. }
         | Error::NotPlaced { source, .. } => failed(source, text),
-        // These files are intact, but of a version that this program does not know.
+        // These files are intact, but of an unknown version.
         Error::Layout(
             LayoutError::UnknownKind { .. }
             | LayoutError::UnknownVersion { .. }
@@ -193,8 +191,7 @@ fn failed(error: &Error, text: String) -> PyErr {
     }
 }
 
-/// The error of a change of an index. If the disk is full, the text warns that a delete does not
-/// help.
+/// On a full disk, the text warns that a delete does not help.
 pub fn changing(py: Python<'_>, error: PyErr) -> PyErr {
     if !error.is_instance_of::<NoSpaceError>(py) {
         return error;
@@ -206,8 +203,7 @@ pub fn changing(py: Python<'_>, error: PyErr) -> PyErr {
     ))
 }
 
-/// Whether the error is about vectors that no index can store. The command reports such an error as
-/// a failure, but in Python the vectors are the value of an argument.
+/// Vectors that no index can store are a wrong argument in Python, but a failure of the command.
 fn is_value(error: &DataError) -> bool {
     matches!(
         error,
@@ -218,7 +214,6 @@ fn is_value(error: &DataError) -> bool {
     )
 }
 
-/// The kind of the operating system's error, if it caused this error.
 fn io_kind(error: &Error) -> Option<ErrorKind> {
     match error {
         Error::Tier(TierError::Denied { .. } | TierError::NotPrivate { .. }) => {

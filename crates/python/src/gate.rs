@@ -1,9 +1,7 @@
-//! Coordinates changes and `close`. `close` waits for the changes that have begun, and later
-//! changes wait for `close`.
+//! Changes and `close` wait for each other.
 //!
-//! A thread that makes a change also runs Python code: callbacks of progress, and signal handlers.
-//! If that code makes a change, the change begins at once, even while a `close` waits. That code
-//! cannot call `close`, since the close and the change would wait for each other.
+//! Callbacks and signal handlers run on a thread that makes a change. Their changes begin at once,
+//! even while a `close` waits. They cannot call `close`, since it would wait for their own change.
 
 use std::sync::Arc;
 use std::thread::ThreadId;
@@ -12,11 +10,9 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use stratann::Progress;
 
-/// The interval at which a waiting thread checks whether to continue to wait.
 pub const LOOK: Duration = Duration::from_millis(20);
 
-/// Records the changes in progress, and whether a thread is closing the index. One thread closes it
-/// at a time.
+/// The changes in progress, and whether a thread is closing the index.
 #[derive(Debug, Default)]
 pub struct Gate {
     state: Mutex<State>,
@@ -42,8 +38,8 @@ pub struct Pass {
 pub struct Closing(Arc<Gate>);
 
 impl Gate {
-    /// Begins a change. If another thread is closing the index, waits for it, at most [`LOOK`].
-    /// `None` if that thread is still closing the index after this time.
+    /// Begins a change. Waits at most [`LOOK`] for a thread that is closing the index. `None` if
+    /// that thread is still closing it.
     pub fn enter(self: &Arc<Self>) -> Option<Pass> {
         let thread = std::thread::current().id();
         let mut state = self.state.lock();
@@ -60,8 +56,7 @@ impl Gate {
         })
     }
 
-    /// If a change or a close is in progress, returns `None`. Otherwise does the same as
-    /// [`close`](Gate::close).
+    /// Like [`close`](Gate::close), but returns `None` if a change or a close is in progress.
     pub fn close_if_idle(self: &Arc<Self>) -> Option<Closing> {
         let mut state = self.state.lock();
         if state.closing || !state.under_way.is_empty() {
@@ -77,11 +72,8 @@ impl Gate {
         self.state.lock().under_way.contains(&thread)
     }
 
-    /// Makes later changes wait, and waits for the changes in progress. No other thread may be
-    /// closing the index.
-    ///
-    /// # Errors
-    /// `progress` ended the wait. Changes may begin again.
+    /// Makes later changes wait, and waits for the changes in progress, until `progress` ends the
+    /// wait. No other thread may be closing the index.
     pub fn close(self: &Arc<Self>, progress: &dyn Progress) -> Result<Closing, stratann::Error> {
         let closing = Closing(self.clone());
         let mut state = self.state.lock();

@@ -22,7 +22,6 @@ use crate::writer::{self, Changes, Held, Standing, UnderWay, User, Writer, reads
 /// A checkpoint and, if the index is open for changes, the later changes, both as of the same time.
 pub type Now = (Arc<Opened<stratann::Index>>, Held);
 
-/// An open index.
 pub struct Handle {
     /// The process that opened the index. A forked process never waits for the locks here, since
     /// threads that do not exist in it may hold them.
@@ -112,7 +111,6 @@ impl Drop for Handle {
 }
 
 impl Handle {
-    /// Opens the index in the folder `path`.
     pub fn open(
         py: Python<'_>,
         path: PathBuf,
@@ -148,7 +146,6 @@ impl Handle {
         }
     }
 
-    /// This object's sample for live recall, if it has one.
     fn watch(&self) -> Option<&RecallWatch> {
         self.opener.options().watch_recall.as_ref()
     }
@@ -166,12 +163,10 @@ impl Handle {
         }
     }
 
-    /// The measured recall of this object's searches, if the object has a sample.
     pub fn live_recall(&self) -> Option<LiveRecall> {
         self.watch().map(RecallWatch::found)
     }
 
-    /// Measures this object's sample.
     pub fn measure_recall(
         &self,
         index: &stratann::Index,
@@ -229,17 +224,14 @@ impl Handle {
         }
     }
 
-    /// Whether this process opened the index.
     fn is_home(&self) -> bool {
         self.process == std::process::id()
     }
 
-    /// The error in a forked process.
     fn forked(&self) -> PyErr {
         forked(&self.path, self.process, "stratann.open")
     }
 
-    /// The index and the writer that the object used last.
     fn seen(&self) -> PyResult<Seen> {
         if self.is_home() {
             return Ok(self.seen.read().clone());
@@ -343,14 +335,12 @@ impl Handle {
         Ok(())
     }
 
-    /// Replaces the index and the writer that the object used last.
     fn see(&self, py: Python<'_>, seen: Seen) {
         let before = std::mem::replace(&mut *self.seen.write(), seen);
         // Dropped while no lock is held, since the drop may close an index.
         py.detach(|| drop(before));
     }
 
-    /// Opens the folder for reading again, even if the process has changed its working directory.
     pub fn open_again(&self, py: Python<'_>) -> PyResult<()> {
         if !self.is_home() {
             return Err(self.forked());
@@ -364,7 +354,6 @@ impl Handle {
         Ok(())
     }
 
-    /// The index open for changes, if an object of this process has opened it for changes.
     pub fn changing(&self) -> PyResult<Held> {
         match self.is_home() {
             true => Ok(self.seen()?.writer.changing()),
@@ -372,7 +361,6 @@ impl Handle {
         }
     }
 
-    /// Whether this object has made changes since it was last closed.
     pub fn has_changed(&self) -> PyResult<bool> {
         match self.is_home() {
             true => Ok(self.seen()?.writer.is_used_by(self.user)),
@@ -459,7 +447,6 @@ impl Handle {
         }
     }
 
-    /// Holds all locks during `work`.
     #[cfg(feature = "testing")]
     pub fn while_locked<T>(&self, work: impl FnOnce() -> T) -> T {
         let seen = self.seen.write();

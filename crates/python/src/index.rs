@@ -41,21 +41,18 @@ pub struct Index {
     arguments: Option<Py<PyDict>>,
 }
 
-/// The name of the argument with the vectors to insert.
 const VECTORS: &str = "vectors";
 
 /// If an insert without ids has at least this many rows, the index records the insert, so that the
 /// user can resume it after a kill. Among fewer rows, a user soon finds the missing rows.
 const NOTED: usize = 1_000;
 
-/// The number of ids that a message shows.
 const SHOWN: usize = 5;
 
 /// Ids, the attributes and payloads to set for them, and the warnings that the user got.
 type RowsToSet = (Vec<u64>, Table, Vec<String>);
 
 impl Index {
-    /// Opens the index in the folder `path`.
     pub fn new(
         py: Python<'_>,
         path: PathBuf,
@@ -89,7 +86,6 @@ impl Index {
         self.handle.index()
     }
 
-    /// Holds all locks during `work`.
     #[cfg(feature = "testing")]
     pub fn while_locked<T>(&self, work: impl FnOnce() -> T) -> T {
         self.handle.while_locked(work)
@@ -100,7 +96,6 @@ impl Index {
         self.handle.now(py)
     }
 
-    /// The attributes and payloads that the caller of a search asked for.
     pub fn wanted(
         &self,
         py: Python<'_>,
@@ -112,7 +107,6 @@ impl Index {
         })
     }
 
-    /// The columns of the index now.
     pub fn schema(&self, py: Python<'_>) -> PyResult<Schema> {
         let (inner, live) = self.now(py)?;
         Ok(match &*live {
@@ -160,7 +154,6 @@ impl Index {
         Ok(rows.map(|rows| (ids, rows, told)))
     }
 
-    /// Number of vectors that a search can find.
     fn vectors(&self, py: Python<'_>) -> PyResult<usize> {
         let (inner, live) = self.now(py)?;
         Ok(match &*live {
@@ -772,7 +765,6 @@ impl Index {
     }
 
     fn __contains__(&self, py: Python<'_>, id: &Bound<'_, PyAny>) -> PyResult<bool> {
-        // Such a value is the id of no vector.
         let Ok(Some(id)) = lookups::id(id) else {
             return Ok(false);
         };
@@ -1391,7 +1383,6 @@ impl Index {
 }
 
 impl Index {
-    /// Calls `set`, which sets the attributes of `ids` vectors.
     fn set_rows(
         &self,
         py: Python<'_>,
@@ -1426,7 +1417,6 @@ impl Index {
         run(py, &Listener::new(progress)?, look_up)
     }
 
-    /// The attributes and payloads of the vectors with these ids.
     pub fn beside(&self, py: Python<'_>, ids: &[u64]) -> PyResult<Vec<Option<stratann::Row>>> {
         let (inner, live) = self.now(py)?;
         let index = inner.at_home(&self.path, "stratann.open")?;
@@ -1437,14 +1427,12 @@ impl Index {
         .map_err(to_python)
     }
 
-    /// Vectors of the element type and dimension of this index, for a search or an insert.
     pub fn rows<'py>(&self, value: &Bound<'py, PyAny>, name: &'static str) -> PyResult<Rows<'py>> {
         let inner = self.inner()?;
         Rows::matrix_or_row(value, name, inner.element(), inner.dim())
     }
 }
 
-/// A text with the first ids, and the number of all ids if there are more.
 fn shown_ids(ids: &[u64]) -> String {
     let first: Vec<String> = ids.iter().take(SHOWN).map(u64::to_string).collect();
     match ids.len() > SHOWN {

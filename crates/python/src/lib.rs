@@ -1,9 +1,8 @@
 //! `stratann._stratann`: the native part of the Python package `stratann`.
 //!
-//! This crate makes no decisions of its own. Every function checks its arguments as Python users
-//! expect: a `TypeError` names the dtype, a `ValueError` the shape. It then borrows numpy's memory,
-//! releases the interpreter's lock, calls the engine, and passes the memory of the results to numpy
-//! without a copy:
+//! This crate makes no decisions. Each function checks its arguments as Python users expect
+//! (`TypeError` names the dtype, `ValueError` the shape), calls the engine without the
+//! interpreter's lock, and passes memory without a copy:
 //!
 //! ```text
 //!  numpy array ── view as bytes ──> arrays::Rows ──┐
@@ -11,18 +10,16 @@
 //!  numpy array <── the vector moves, its bytes stay ── SearchResults <───────┘
 //! ```
 //!
-//! Most modules have the name of a Python class or function. The other modules are:
+//! Most modules have the name of a Python class or function. The others are:
 //!
-//! - `arguments` parses arguments such as "2GiB" and "locality". `shape` has the arguments that
-//!   `build` and `create` have in common.
-//! - `progress` runs long work beside the calling thread, so that Ctrl-C and callbacks reach
-//!   Python.
+//! - `arguments` parses values such as "2GiB"; `shape` has the arguments of `build` and `create`.
+//! - `progress` runs long work beside the calling thread, for Ctrl-C and callbacks.
 //! - `gate` makes `close` wait for changes of other threads.
-//! - `process` refuses searches in a forked process, which lacks the threads of its parent.
+//! - `process` refuses searches in a forked process, which lacks its parent's threads.
 //! - `lookups` returns vectors by their ids.
 //! - `attributes` converts attributes, payloads and filters.
 //! - `asynchronous` wakes an event loop when a search has ended.
-//! - `client` sends queries to compute servers. `servers` runs servers of DistVS in this process.
+//! - `client` sends queries to compute servers; `servers` runs servers of DistVS.
 //! - `logs` passes the engine's log messages to `logging`.
 //! - `errors` maps the engine's errors to exceptions.
 

@@ -1,14 +1,12 @@
 //! Passes the engine's log messages to the logger "stratann" of Python's `logging`.
 //!
 //! A thread that logs may hold a lock for which a thread with the interpreter's lock waits. So the
-//! logging thread must not wait for the interpreter: it puts its message into a queue, and a
-//! separate thread passes the message on. A message that `STRATANN_LOG` excludes is dropped after
-//! one comparison. Python filters the other messages.
+//! logging thread puts its message into a queue, and a separate thread passes the message on.
+//! `STRATANN_LOG` drops messages first, and Python filters the others.
 //!
-//! A process may fork at any time. The child lacks the separate thread, and its copy of the queue
-//! may be locked. So no thread waits for the queue's lock, and a message that cannot be queued is
-//! dropped and counted. The locks here are from the standard library, which does not record the
-//! waiting threads. `parking_lot` could give a lock to a thread that no longer exists.
+//! A forked child lacks the separate thread, and its copy of the queue may be locked. So no thread
+//! waits for the queue's lock, and messages that cannot be queued are dropped and counted. The
+//! locks are of the standard library: `parking_lot` could give a lock to a missing thread.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,33 +16,30 @@ use std::time::Duration;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use pyo3::prelude::*;
 
-/// The environment variable with the lowest level of messages to pass on: error, warn, info, debug
-/// or off.
+/// The variable with the lowest level to pass on: error, warn, info, debug or off.
 const LEVEL: &str = "STRATANN_LOG";
-/// The maximum number of messages in the queue. Beyond this number, the oldest message is dropped.
+/// The largest number of messages in the queue. Beyond it, the oldest message is dropped.
 const MOST: usize = 1_000;
 
-/// How long the end of the interpreter waits for a message that is being passed on.
+/// How long the interpreter's end waits for a message.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 struct State {
     lines: VecDeque<(Level, String)>,
-    /// The process whose thread passes messages on. A forked process has no such thread.
+    /// The process whose thread passes messages on.
     process: u32,
     /// Whether the separate thread is passing on a message, and may hold the interpreter's lock.
     handing: bool,
-    /// Whether the interpreter is ending. Then no other thread may ask for its lock.
+    /// At the interpreter's end, no other thread may ask for its lock.
     ended: bool,
 }
 
 struct Forward {
     state: Mutex<State>,
     wake: Condvar,
-    /// Signalled when the current message has been passed on.
     handed: Condvar,
     /// The number of warnings and errors that were dropped since a message was last passed on.
-    /// Dropped messages of other levels are not counted.
     lost: AtomicU64,
 }
 
@@ -63,7 +58,6 @@ impl Forward {
         None
     }
 
-    /// Counts a dropped message of this level.
     fn lose(&self, level: Level) {
         if level <= Level::Warn {
             self.lost.fetch_add(1, Ordering::Relaxed);
@@ -97,8 +91,7 @@ impl Log for Forward {
             return;
         };
         if state.process != std::process::id() && state.process != 0 {
-            // These messages belong to the parent of this forked process, and the parent passes
-            // them on.
+            // The parent passes these messages on.
             state.lines.clear();
             state.handing = false;
         }
@@ -111,7 +104,7 @@ impl Log for Forward {
             .push_back((record.level(), record.args().to_string()));
         if state.process != std::process::id() && !state.ended {
             let named = std::thread::Builder::new().name("stratann-logging".into());
-            // If no thread can be started, the messages wait, and the next message tries again.
+            // If no thread can be started, the next message tries again.
             if named.spawn(hand_over).is_ok() {
                 state.process = std::process::id();
             }
@@ -122,7 +115,6 @@ impl Log for Forward {
     fn flush(&self) {}
 }
 
-/// Passes messages to Python until the interpreter ends.
 fn hand_over() {
     loop {
         let (level, line, lost) = {
@@ -145,7 +137,7 @@ fn hand_over() {
                 }
             }
         };
-        // An exception of a handler belongs to the host program, and `logging` usually reports it.
+        // `logging` usually reports an exception of a handler.
         let told = Python::try_attach(|py| tell(py, level, &line, lost));
         if told.is_none() {
             let mut state = FORWARD.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -157,7 +149,6 @@ fn hand_over() {
     }
 }
 
-/// Passes a message to the logger "stratann".
 fn tell(py: Python<'_>, level: Level, line: &str, lost: u64) -> PyResult<()> {
     let logger = py
         .import("logging")?
@@ -174,20 +165,19 @@ fn tell(py: Python<'_>, level: Level, line: &str, lost: u64) -> PyResult<()> {
         Level::Info => 20,
         Level::Debug | Level::Trace => 10,
     };
-    // The message is no format string.
     logger.call_method1("log", (level, "%s", line)).map(drop)
 }
 
-/// Python calls this function before the interpreter ends. A thread that holds the interpreter's
-/// lock, or asks for it, while the interpreter shuts down would crash the process. So this function
-/// waits until the logging thread has passed on its message, and then passes on the other messages.
+/// Python calls this before the interpreter ends. A thread that has or wants the interpreter's lock
+/// during the end would crash the process. So this function waits for the logging thread, and
+/// passes the other messages on.
 ///
-/// The function waits at most [`PATIENCE`] for a handler of the logging thread.
+/// The wait lasts at most [`PATIENCE`].
 #[pyfunction]
 fn end_logging(py: Python<'_>) {
     let left = py.detach(|| {
-        // In a forked process, a thread that does not exist may hold the lock. The waiting messages
-        // belong to the parent.
+        // In a forked process, a missing thread may hold the lock, and the messages belong to the
+        // parent.
         let Some(mut state) = FORWARD.queue() else {
             return VecDeque::new();
         };
@@ -203,16 +193,11 @@ fn end_logging(py: Python<'_>) {
         std::mem::take(&mut state.lines)
     });
     for (level, line) in left {
-        // As in the loop above, exceptions of a handler are ignored here.
         let _ = tell(py, level, &line, FORWARD.lost.swap(0, Ordering::Relaxed));
     }
 }
 
-/// Passes the engine's log messages to Python, except levels that `STRATANN_LOG` excludes, from now
-/// on until the interpreter ends.
-///
-/// # Errors
-/// Python has no `logging` or no `atexit`.
+/// Passes the engine's log messages to Python until the interpreter ends.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     let named = std::env::var(LEVEL).ok();
     let level = named.and_then(|name| name.parse().ok());
@@ -220,8 +205,7 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
     if log::set_logger(&FORWARD).is_ok() {
         log::set_max_level(level.unwrap_or(LevelFilter::Debug));
     }
-    // Imported now, before any thread needs it. If a process forked while another thread imported
-    // `logging`, the child would wait for this import for ever.
+    // If a process forked while another thread imported `logging`, the child would wait for ever.
     py.import("logging")?;
     let end = wrap_pyfunction!(end_logging, py)?;
     py.import("atexit")?.call_method1("register", (end,))?;

@@ -8,7 +8,7 @@ use stratann::Rows;
 
 use crate::arrays::dtype_name;
 
-/// The id in `index[id]`. `None` for an integer that cannot be an id, such as a negative one.
+/// The id in `index[id]`, or `None` for an integer that cannot be an id.
 pub fn id(value: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     let wrong = || {
         PyTypeError::new_err(format!(
@@ -22,7 +22,7 @@ pub fn id(value: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     if value.is_instance_of::<PyBool>() {
         return Err(wrong());
     }
-    // Accepts any value that Python accepts as an index of a list, such as numpy's integers.
+    // Any value is accepted that can index a list, such as numpy's integers.
     let index = value
         .py()
         .import("operator")?
@@ -31,7 +31,6 @@ pub fn id(value: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     Ok(index.extract::<u64>().ok())
 }
 
-/// Rows as a `stratann.Rows`.
 pub fn rows(py: Python<'_>, rows: Rows) -> PyResult<Bound<'_, PyAny>> {
     let arguments = PyDict::new(py);
     let Rows {
@@ -51,7 +50,6 @@ pub fn rows(py: Python<'_>, rows: Rows) -> PyResult<Bound<'_, PyAny>> {
     class.call((), Some(&arguments))
 }
 
-/// The vector of a single id, as an array (d,).
 pub fn only<'py>(
     py: Python<'py>,
     found: Rows,

@@ -14,7 +14,6 @@ use crate::lookups;
 use crate::progress::{Listener, run};
 use crate::searching::{WATCHED, answers_with};
 
-/// The arguments that both kinds of search have in common.
 pub struct Told<'a, 'py> {
     pub list_size: Option<usize>,
     pub probes: Option<usize>,
@@ -23,7 +22,6 @@ pub struct Told<'a, 'py> {
 }
 
 impl Told<'_, '_> {
-    /// The options of a search for `k` answers.
     fn options(&self, index: &Index, k: usize) -> PyResult<SearchOptions> {
         let defaults = SearchOptions::default();
         let clusters = index.inner()?.has_clusters();
@@ -38,7 +36,6 @@ impl Told<'_, '_> {
     }
 }
 
-/// A page of the vectors within a distance of a query, as a `stratann.Page`.
 pub fn range<'py>(
     py: Python<'py>,
     index: &Index,
@@ -74,7 +71,7 @@ pub fn range<'py>(
     class.call((), Some(&arguments))
 }
 
-/// The beginning of a page, which the previous page returned as `next`.
+/// The beginning of a page, from `next` of the previous page.
 pub fn place(after: Option<&Bound<'_, PyAny>>) -> PyResult<Option<RangePlace>> {
     let told = "`next` of the previous page, (distance, id, rank), or None for the first page";
     let after: Option<(f32, u64, usize)> =
@@ -87,7 +84,6 @@ pub fn place(after: Option<&Bound<'_, PyAny>>) -> PyResult<Option<RangePlace>> {
     }
 }
 
-/// The vectors nearest to vectors of the index, given by their ids.
 pub fn like<'py>(
     py: Python<'py>,
     index: &Index,

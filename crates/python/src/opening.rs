@@ -1,4 +1,4 @@
-//! The arguments that `open` and `create` have in common: how an index is opened.
+//! The common arguments of `open` and `create`.
 
 use std::path::PathBuf;
 
@@ -11,10 +11,9 @@ use crate::errors::to_python;
 use crate::index::Index;
 use crate::writer::Changes;
 
-/// Arguments of `open`, as a user writes them.
 #[derive(Clone, Copy)]
 pub struct Opening<'a, 'py> {
-    /// Bytes, or a text such as "64MiB". [`cache`](Self::cache) has the same form.
+    /// The cap in bytes, or a text such as "64MiB". [`cache`](Self::cache) has the same form.
     pub memory: Option<&'a Bound<'py, PyAny>>,
     pub io: &'a str,
     pub cache: Option<&'a Bound<'py, PyAny>>,
@@ -24,12 +23,11 @@ pub struct Opening<'a, 'py> {
     pub place: Option<&'a Bound<'py, PyAny>>,
     pub durability: Option<&'a Bound<'py, PyAny>>,
     pub merges: bool,
-    /// Queries in the sample of live recall.
     pub watch_recall: Option<usize>,
 }
 
 impl<'a, 'py> Opening<'a, 'py> {
-    /// The default arguments, with these places from which searches read roles.
+    /// The default arguments, with these places.
     pub fn at(place: Option<&'a Bound<'py, PyAny>>) -> Self {
         Self {
             memory: None,
@@ -45,9 +43,6 @@ impl<'a, 'py> Opening<'a, 'py> {
     }
 
     /// Makes the checks that need no index.
-    ///
-    /// # Errors
-    /// An invalid size, name or place.
     pub fn check(&self) -> PyResult<()> {
         memory(self.memory)?;
         cache_size(|| Ok(usize::MAX), self.cache, self.cache_entries)?;
@@ -58,16 +53,13 @@ impl<'a, 'py> Opening<'a, 'py> {
         Ok(())
     }
 
-    /// The sample of queries for live recall. An unpickled object has no sample.
+    /// An unpickled object has no sample.
     fn watch(&self) -> PyResult<Option<RecallWatch>> {
         let watch = self.watch_recall.map(RecallWatch::told);
         watch.transpose().map_err(to_python)
     }
 
-    /// Opens the index at `path`. `report`: the report of its build, if this call has built it.
-    ///
-    /// # Errors
-    /// Fails as `stratann.open` does.
+    /// Opens the index at `path`. `report` is the report of its build, if this call has built it.
     pub fn open(
         self,
         py: Python<'py>,

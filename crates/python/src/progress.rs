@@ -1,9 +1,8 @@
 //! Runs long work beside the calling thread, so that Python stays responsive.
 //!
 //! Python delivers signals only to its main thread, and a callback needs the interpreter's lock. So
-//! the engine works on a separate thread, which writes only the counters of this module. The
-//! calling thread sleeps without the interpreter's lock. Twenty times a second it wakes, checks for
-//! signals, and passes the counters to the callback.
+//! the engine works on a separate thread, and writes counters. The calling thread wakes twenty
+//! times a second without this lock, checks for signals, and passes the counters on.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,11 +19,9 @@ use stratann::{Error, Progress};
 
 use crate::errors::{Interrupted, said, to_python};
 
-/// The maximum time until the calling thread notices Ctrl-C.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The receiver of progress, a callable `(stage, done, total)`, if there is one. An unknown total
-/// is 0.
+/// The receiver is a callable `(stage, done, total)`. An unknown total is 0.
 pub struct Listener {
     callable: Option<Py<PyAny>>,
     /// Warnings that the user got before the work began.
@@ -32,8 +29,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Made from the argument `progress`: `None` and `False` are no receiver, `True` draws a bar on
-    /// standard error.
+    /// The argument `progress`: `True` draws a bar on standard error.
     pub fn new(value: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         let of = |callable| Self {
             callable,
@@ -61,8 +57,7 @@ impl Listener {
         ))
     }
 
-    /// The same receiver, without the warnings `told`, which the user got already and the work
-    /// repeats.
+    /// The same receiver, without the warnings `told`, which the user has already got.
     pub fn after(self, told: Vec<String>) -> Self {
         Self { told, ..self }
     }
@@ -84,7 +79,7 @@ impl Listener {
     }
 }
 
-/// Shows a warning that names the line of the user's call. If the user has turned warnings into
+/// Shows a warning that names the line of the user's call. If the user turns warnings into
 /// exceptions, returns the exception.
 pub fn warn(py: Python<'_>, message: &str) -> PyResult<()> {
     let warn = py.import("warnings")?.getattr("warn")?;
@@ -93,15 +88,13 @@ pub fn warn(py: Python<'_>, message: &str) -> PyResult<()> {
     Ok(())
 }
 
-/// Shows a warning before a call writes anything. If the user has turned warnings into exceptions,
-/// the exception says that nothing was written.
+/// Like [`warn`]. If the warning is an exception, its note says that nothing was written.
 pub fn warn_first(py: Python<'_>, message: &str) -> PyResult<()> {
     warn(py, message).inspect_err(|raised| note(py, raised, "Nothing was written"))
 }
 
-/// Adds a note to an exception. Before Python 3.11, exceptions have no notes, so the note is
-/// appended to the text of a warning, and other exceptions stay unchanged, since they are the
-/// user's own.
+/// Before Python 3.11, the note is appended to the text of a warning; other exceptions stay, since
+/// they are the user's own.
 pub fn note(py: Python<'_>, raised: &PyErr, note: &str) {
     let value = raised.value(py);
     if value.call_method1("add_note", (note,)).is_ok() {
@@ -118,7 +111,7 @@ pub fn note(py: Python<'_>, raised: &PyErr, note: &str) {
     }
 }
 
-/// The number of frames up to the line that a warning names: the nearest line outside this package.
+/// The number of frames up to the nearest line outside this package.
 fn frames_to_user(py: Python<'_>) -> PyResult<usize> {
     let mut frame = py.import("sys")?.call_method0("_getframe")?;
     for level in 1.. {
@@ -135,7 +128,6 @@ fn frames_to_user(py: Python<'_>) -> PyResult<usize> {
     Ok(1)
 }
 
-/// The events since the calling thread last woke.
 struct News {
     warnings: Vec<String>,
     stages: Vec<(String, u64, u64)>,
@@ -149,7 +141,7 @@ struct State {
     finished: bool,
 }
 
-/// The counters. The engine writes them, and the calling thread reads them.
+/// The engine writes the counters, and the calling thread reads them.
 #[derive(Default)]
 struct Board {
     state: Mutex<State>,
@@ -159,13 +151,13 @@ struct Board {
 }
 
 impl Board {
-    /// Ignores poison: after a panic, wrong counters do no harm.
+    /// After a panic, wrong counters do no harm.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The new events: each stage that ended, as complete, and the current stage if it is not
-    /// complete. So a listener gets `done == total` once for each stage.
+    /// Returns each ended stage as complete, and the current stage unless it is complete. So a
+    /// listener gets `done == total` once for each stage.
     fn news(&self) -> News {
         let mut state = self.state();
         let mut stages = std::mem::take(&mut state.ended);
@@ -183,7 +175,7 @@ impl Board {
 
     fn close_stage(&self, state: &mut State) {
         if let Some((stage, total)) = state.stage.take() {
-            // At the end of a stage, an unknown total (0) becomes the amount of work done.
+            // At the end of a stage, an unknown total becomes the amount of work done.
             let total = match total {
                 0 => self.done.load(Ordering::Relaxed).max(1),
                 total => total,
@@ -192,7 +184,7 @@ impl Board {
         }
     }
 
-    /// Sleeps until the work is done, but at most [`PAUSE`]. Returns whether the work is done.
+    /// Sleeps at most [`PAUSE`]. Returns whether the work is done.
     fn pause(&self) -> bool {
         let state = self.state();
         if state.finished {
@@ -232,8 +224,8 @@ impl Progress for Board {
     }
 }
 
-/// Marks the work as finished when dropped, even after a panic. Otherwise the calling thread would
-/// wait for ever.
+/// Marks the work as finished on drop, even after a panic. Otherwise the calling thread would wait
+/// for ever.
 struct Finish<'a>(&'a Board);
 
 impl Drop for Finish<'_> {
@@ -243,7 +235,6 @@ impl Drop for Finish<'_> {
     }
 }
 
-/// The error of work that ended early.
 pub trait Stopped: Display + Send {
     /// The number of rows that were inserted before the error. They are the first rows of the call.
     fn done(&self) -> usize;
@@ -253,7 +244,7 @@ pub trait Stopped: Display + Send {
         self.to_string()
     }
 
-    /// The exception for this error, if neither a signal nor a callback raised another one.
+    /// The exception, if neither a signal nor a callback raised another one.
     fn raise(self) -> PyErr;
 }
 
@@ -274,8 +265,8 @@ impl Stopped for Error {
     }
 }
 
-/// Checks for signals, on the calling thread. The check takes the interpreter's lock. So during it,
-/// the caller must not hold a lock that a thread with the interpreter's lock waits for.
+/// Checks for signals on the calling thread. The check takes the interpreter's lock, so the caller
+/// must hold no lock that a thread with the interpreter's lock waits for.
 struct Signals {
     caller: ThreadId,
     raised: Mutex<Option<PyErr>>,
@@ -299,12 +290,8 @@ impl Progress for Signals {
     fn warn(&self, _: &str) {}
 }
 
-/// Runs work that may wait, without the interpreter's lock. The work asks from time to time, on
-/// this thread, whether to continue. If a signal handler raises an exception, the work ends, and
-/// the exception is returned as by [`run`].
-///
-/// # Errors
-/// The exception, or the error of the work, unchanged.
+/// Runs work that may wait, without the interpreter's lock. The work asks on this thread whether to
+/// continue. If a signal handler raises an exception, the work ends, and the exception is returned.
 pub fn waited<T: Send, E: Send>(
     py: Python<'_>,
     work: impl FnOnce(&dyn Progress) -> Result<T, E> + Send,
@@ -328,8 +315,8 @@ pub fn waited<T: Send, E: Send>(
 }
 
 /// Runs `work` without the interpreter's lock. If a signal handler or a callback raises an
-/// exception, the work stops, and the exception is returned with the outcome of the work. A
-/// `KeyboardInterrupt` becomes [`Interrupted`]; other exceptions get a note.
+/// exception, the work stops, and the exception is returned with the outcome. A `KeyboardInterrupt`
+/// becomes [`Interrupted`], and other exceptions get a note.
 pub fn run<T: Send, E: Into<Error> + Send>(
     py: Python<'_>,
     listener: &Listener,
@@ -338,7 +325,7 @@ pub fn run<T: Send, E: Into<Error> + Send>(
     run_rows(py, listener, None, work)
 }
 
-/// Does the same as [`run`], for work that inserts or changes `rows` rows in their order.
+/// Like [`run`], for work that changes `rows` rows in their order.
 pub fn run_rows<T: Send, E: Into<Error> + Send>(
     py: Python<'_>,
     listener: &Listener,
@@ -349,7 +336,7 @@ pub fn run_rows<T: Send, E: Into<Error> + Send>(
     run_stoppable(py, listener, rows, work)
 }
 
-/// Does the same as [`run_rows`], for work with an error type of its own.
+/// Like [`run_rows`], for work with its own error type.
 pub fn run_stoppable<T: Send, E: Stopped>(
     py: Python<'_>,
     listener: &Listener,
@@ -403,8 +390,8 @@ pub fn run_stoppable<T: Send, E: Stopped>(
     })
 }
 
-/// The exception `raised`, which stopped the work, with the outcome of the work. `error`: the error
-/// of the work, or `None` if the work was complete. `last`: warnings that the user did not get yet.
+/// Adds the outcome of the work to `raised`, which stopped the work. `error` is `None` if the work
+/// was complete. `last` has warnings that the user did not get yet.
 fn stopped(
     py: Python<'_>,
     raised: PyErr,

@@ -13,11 +13,10 @@ use crate::arguments::{
 use crate::arrays::table;
 use crate::index::to_dict;
 
-/// If a search has at least this many queries, Ctrl-C ends it. A search of fewer queries ends
-/// before a user could press Ctrl-C, and the check would slow it down.
+/// If a search has at least this many queries, Ctrl-C ends it. A smaller search ends by itself, and
+/// the check would slow it down.
 pub const WATCHED: usize = 1_000;
 
-/// Keyword arguments of every search, besides the queries and `k`.
 pub const OF_ANY: &[&str] = &[
     "list_size",
     "probes",
@@ -33,7 +32,6 @@ pub const OF_ANY: &[&str] = &[
     "return_stats",
 ];
 
-/// Further keyword arguments of a search in one index.
 pub const OF_INDEX: &[&str] = &[
     "rerank_batch",
     "benefit",
@@ -44,7 +42,7 @@ pub const OF_INDEX: &[&str] = &[
     "seeds",
 ];
 
-/// The keyword arguments of a search. `None` is the engine's default.
+/// A value of `None` is the engine's default.
 #[derive(Default)]
 pub struct Asked<'py> {
     list_size: Option<usize>,
@@ -60,29 +58,25 @@ pub struct Asked<'py> {
     low_list: Option<f64>,
     refine: Option<f64>,
     seeds: Option<usize>,
-    /// `None` is true: a user may show the distances, so they are exact by default.
+    /// `None` is true, since a user may show the distances.
     exact: Option<bool>,
     stop_early: bool,
     recall: Option<f64>,
     threads: Option<usize>,
     in_flight: Option<usize>,
-    /// Whether to return counters and latencies.
     pub return_stats: bool,
     /// The maximum time of an awaited search, in seconds.
     pub timeout: Option<f64>,
-    /// A condition on the attributes of results.
     pub filter: Option<Bound<'py, PyAny>>,
     /// Whether to return attributes, or the columns to return.
     pub attributes: Option<Bound<'py, PyAny>>,
-    /// Whether to return payloads.
     pub payload: bool,
-    /// The indexes of a catalog to search.
     pub names: Option<Bound<'py, PyAny>>,
 }
 
 impl<'py> Asked<'py> {
-    /// Reads the keyword arguments of `call`, which accepts [`OF_ANY`] and `more`. If Python
-    /// checked them, each search method would need them as parameters.
+    /// Reads the keyword arguments [`OF_ANY`] and `more` of `call`, which would otherwise be
+    /// parameters of each search method.
     pub fn read(
         call: &str,
         more: &[&[&str]],
@@ -138,12 +132,10 @@ impl<'py> Asked<'py> {
         Ok(())
     }
 
-    /// The options of a search for the `k` nearest vectors in `index`. `None`: in the indexes of a
-    /// catalog.
+    /// The options of a search in `index`, or with `None` in the indexes of a catalog.
     pub fn options(&self, k: usize, index: Option<&Index>) -> PyResult<SearchOptions> {
         let defaults = SearchOptions::default();
         let strategy = self.strategy.as_deref().map(|name| named(name, "strategy"));
-        // In a cluster index, the list size is the number of probes.
         let clusters = index.is_some_and(Index::has_clusters);
         let rerank = match index {
             Some(index) => reranking(
@@ -180,8 +172,7 @@ impl<'py> Asked<'py> {
     }
 }
 
-/// Results for Python: ids, distances, then `parts` (attributes and payloads), and the stats if the
-/// caller asked for them.
+/// Results for Python: ids, distances, `parts` (attributes and payloads), and stats.
 pub fn answers_with<'py>(
     py: Python<'py>,
     results: SearchResults,
@@ -197,7 +188,7 @@ pub fn answers_with<'py>(
     self::results(py, (results.ids, results.distances), k, single, parts)
 }
 
-/// Ids and distances as arrays, `k` for each query, and then the `others`.
+/// The arrays have `k` ids and distances for each query. The `others` follow.
 pub fn results<'py>(
     py: Python<'py>,
     (ids, distances): (Vec<u64>, Vec<f32>),
@@ -211,7 +202,6 @@ pub fn results<'py>(
     PyTuple::new(py, all)
 }
 
-/// The results of a search with no queries.
 pub fn nothing(k: usize) -> SearchResults {
     SearchResults {
         k,
@@ -231,7 +221,7 @@ pub fn nothing(k: usize) -> SearchResults {
     }
 }
 
-/// The stats: the keys of `stratann search --json`, and the costs of the whole batch.
+/// The stats have the keys of `stratann search --json`, and the costs of the batch.
 fn search_stats<'py>(
     py: Python<'py>,
     results: &SearchResults,
@@ -277,8 +267,7 @@ fn search_stats<'py>(
     Ok(stats)
 }
 
-/// The mean latency, and percentiles. p90 is the smallest latency that at least 90 % of the queries
-/// did not exceed.
+/// p90 is the smallest latency that at least 90 % of the queries did not exceed.
 pub fn latency<'py>(py: Python<'py>, latencies_us: &[f32]) -> PyResult<Bound<'py, PyDict>> {
     let mut sorted = latencies_us.to_vec();
     sorted.sort_by(f32::total_cmp);

@@ -1,10 +1,7 @@
 //! `stratann.MemoryServer`, `StorageServer` and `ComputeServer`: servers of DistVS in a Python
-//! process.
-//!
-//! The threads of a server belong to the engine and never call Python. They end when the server is
-//! closed, or when Python frees it. `atexit` closes all running servers, so that the end of the
-//! interpreter cuts off no merge. A forked process lacks these threads, so it does nothing to its
-//! parent's servers.
+//! process. Their threads never call Python, and end when the server is closed or freed. `atexit`
+//! closes all servers, so that the interpreter's end cuts off no merge. A forked process lacks the
+//! threads, and leaves its parent's servers alone.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -29,7 +26,6 @@ use crate::errors::{ServerError, StratannError};
 use crate::process::{Opened, detached};
 use crate::progress::{Listener, run};
 
-/// The exception for a server that does not start.
 fn not_started(error: NodeError) -> PyErr {
     let text = error.to_string();
     match error {
@@ -41,10 +37,8 @@ fn not_started(error: NodeError) -> PyErr {
     }
 }
 
-/// A running server of one of the three roles.
 trait Role: Send + Sync {
-    /// The health and the figures of the server. For [`Page::Health`], the server may ask other
-    /// servers.
+    /// For [`Page::Health`], the server may ask other servers.
     fn report(&self, page: Page) -> Report;
 }
 
@@ -66,24 +60,23 @@ impl Role for stratann_node::serve::ComputeServer<Low> {
     }
 }
 
-/// A server, or `None` after it was closed.
+/// The server, or `None` after it was closed.
 type Slot = RwLock<Option<Opened<Box<dyn Role>>>>;
 
 /// The running servers, with the processes that started them.
 static RUNNING: Mutex<Vec<(u32, Weak<Slot>)>> = Mutex::new(Vec::new());
 
-/// Closes all servers. Python calls this function before the interpreter ends.
 #[pyfunction]
 fn end_servers(py: Python<'_>) {
     py.detach(|| {
         let running = match RUNNING.try_lock() {
             Ok(mut running) => std::mem::take(&mut *running),
             Err(TryLockError::Poisoned(running)) => std::mem::take(&mut *running.into_inner()),
-            // Another thread, perhaps of the parent of this forked process, is just starting a
-            // server. The existing servers end with the process.
+            // Another thread, perhaps of the parent, is just starting a server. The running servers
+            // end with the process.
             Err(TryLockError::WouldBlock) => Vec::new(),
         };
-        // Closes the server that was started last first, since it may need earlier servers.
+        // The server that was started last is closed first, since it may need earlier servers.
         for (process, server) in running.into_iter().rev() {
             if process == std::process::id()
                 && let Some(server) = server.upgrade()
@@ -94,17 +87,13 @@ fn end_servers(py: Python<'_>) {
     });
 }
 
-/// Makes running servers end before the interpreter and its logging end.
-///
-/// # Errors
-/// Python has no `atexit`.
+/// Makes running servers end before the interpreter and its logging.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     let end = wrap_pyfunction!(end_servers, py)?;
     py.import("atexit")?.call_method1("register", (end,))?;
     Ok(())
 }
 
-/// Ends a server's threads, and waits for them.
 fn close(slot: &Slot) {
     let server = slot.write().take();
     drop(server);
@@ -117,7 +106,6 @@ pub struct Server {
     slot: Arc<Slot>,
     process: u32,
     address: SocketAddr,
-    /// The role of the server, for messages.
     role: &'static str,
 }
 
@@ -137,8 +125,7 @@ impl Server {
         }
     }
 
-    /// Whether this process has the threads of the server. A forked process touches no part of the
-    /// server, since a thread that does not exist may hold the server's lock.
+    /// A forked process must not touch the server: a missing thread may hold its lock.
     fn is_home(&self) -> bool {
         std::process::id() == self.process
     }
@@ -147,7 +134,6 @@ impl Server {
         format!("the {} server at {}", self.role, self.address)
     }
 
-    /// The health and the figures of the server, read without the interpreter's lock.
     fn report(&self, py: Python<'_>, page: Page) -> PyResult<Report> {
         if !self.is_home() {
             return Err(StratannError::new_err(format!(
@@ -221,7 +207,7 @@ impl Server {
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
         let server = slf.get();
-        // If another thread has the lock, it is closing the server.
+        // Another thread with the lock is closing the server.
         let runs = server.is_home() && server.slot.try_read().is_some_and(|slot| slot.is_some());
         let state = if runs { "" } else { ", closed" };
         let class = slf.get_type().name()?;
@@ -229,7 +215,6 @@ impl Server {
     }
 }
 
-/// The dict of [`Server::health`].
 fn health<'py>(py: Python<'py>, report: Report) -> PyResult<Bound<'py, PyDict>> {
     let health = PyDict::new(py);
     health.set_item("well", report.trouble.is_none())?;
@@ -238,7 +223,6 @@ fn health<'py>(py: Python<'py>, report: Report) -> PyResult<Bound<'py, PyDict>> 
     Ok(health)
 }
 
-/// The dict of [`Server::stats`].
 fn stats<'py>(py: Python<'py>, report: Report) -> PyResult<Bound<'py, PyDict>> {
     let stats = PyDict::new(py);
     for figure in report.figures {
@@ -554,7 +538,6 @@ impl ComputeServer {
     }
 }
 
-/// A number from 1 to `most`.
 fn bounded(name: &str, value: usize, most: usize) -> PyResult<usize> {
     match (1..=most).contains(&value) {
         true => Ok(value),
@@ -564,7 +547,6 @@ fn bounded(name: &str, value: usize, most: usize) -> PyResult<usize> {
     }
 }
 
-/// The address, secret, certificate and connections of a server that listens.
 fn listening(
     listen: &str,
     secret: Option<&Bound<'_, PyAny>>,
@@ -588,7 +570,7 @@ fn listening(
     })
 }
 
-/// Starts a server on a separate thread. The calling thread waits, and can receive Ctrl-C.
+/// The start runs on a separate thread, so the calling thread can receive Ctrl-C.
 fn started<T: Send>(
     py: Python<'_>,
     listener: &Listener,

@@ -1,4 +1,4 @@
-//! The properties of an index: the arguments that `build` and `create` have in common.
+//! The common arguments of `build` and `create`.
 
 use std::path::PathBuf;
 
@@ -12,10 +12,8 @@ use crate::errors::to_python;
 use crate::opening::Opening;
 use crate::progress::Listener;
 
-/// The meaning of `space=None` in errors.
 pub const SPACE: &str = "as much as a degree of 64 takes";
 
-/// The arguments of `build` and `create`, as a user writes them.
 pub struct Shape<'a, 'py> {
     pub metric: &'a str,
     pub preset: &'a str,
@@ -28,7 +26,7 @@ pub struct Shape<'a, 'py> {
     pub order: Option<&'a str>,
     pub layout: Option<&'a str>,
     pub compression: Option<&'a str>,
-    /// Bytes, or a text such as "1MiB". [`segment`](Self::segment) and
+    /// The size in bytes, or a text such as "1MiB". [`segment`](Self::segment) and
     /// [`search_memory`](Self::search_memory) have the same form.
     pub chunk: Option<&'a Bound<'py, PyAny>>,
     pub segment: Option<&'a Bound<'py, PyAny>>,
@@ -42,10 +40,7 @@ pub struct Shape<'a, 'py> {
 }
 
 impl Shape<'_, '_> {
-    /// The options of a build with these arguments. All other options have their defaults.
-    ///
-    /// # Errors
-    /// An unknown name, an invalid size, or a codebook that does not exist or cannot be read.
+    /// The options of a build with these arguments. Other options have their defaults.
     pub fn options(self) -> PyResult<BuildOptions> {
         let codebook = self
             .codebook
@@ -88,14 +83,15 @@ impl Shape<'_, '_> {
     }
 }
 
-/// The options of a build as arguments of Python's `build`, as far as an index records them.
+/// The options as arguments of Python's `build`, as far as an index records them.
 pub fn arguments<'py>(py: Python<'py>, options: &BuildOptions) -> PyResult<Bound<'py, PyDict>> {
     let named = PyDict::new(py);
     named.set_item("metric", options.metric.name())?;
     named.set_item("preset", options.preset.name)?;
     named.set_item("degree", options.degree)?;
     named.set_item("build_list", options.build_list)?;
-    // Converted through decimals, since 1.2 as a float of 32 bits is another number in Python.
+    // The value is converted through decimals, since 1.2 as a float of 32 bits is another number in
+    // Python.
     named.set_item("alpha", options.alpha.to_string().parse::<f64>().ok())?;
     named.set_item("code_bytes", options.code_bytes)?;
     named.set_item("low_codes", options.low_codes.map(LowCodes::name))?;
@@ -197,8 +193,7 @@ pub fn check_build<'py>(
         overwrite: false,
         place,
     };
-    // `space` limits the size of an index with vectors, so the plan below, without vectors, does
-    // not use it.
+    // `space` limits the size of an index with vectors, so the plan below does not use it.
     size(space, "space", SPACE)?;
     let options = BuildOptions {
         calibrate,
@@ -210,8 +205,7 @@ pub fn check_build<'py>(
     if let Some(dimension) = dimension {
         stratann::plan_build(&NoRows::new(Element::F32, dimension), &options).map_err(to_python)?;
     }
-    // The check of `memory` needs a temporary folder. If this folder cannot be made, the build will
-    // report the error.
+    // If the temporary folder cannot be made, the build reports it.
     match tempfile::tempdir() {
         Ok(folder) if memory.is_some() => {
             let dimension = dimension.unwrap_or(1);

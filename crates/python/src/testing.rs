@@ -1,5 +1,4 @@
-//! Functions for the package's tests; releases lack them. One holds locks during a fork, and one
-//! raises an error that would otherwise need a race.
+//! Functions for the package's tests, which releases lack.
 
 use pyo3::prelude::*;
 
@@ -18,7 +17,7 @@ fn while_locked<'py>(index: &Index, work: &Bound<'py, PyAny>) -> PyResult<Bound<
     index.while_locked(|| work.call0())
 }
 
-/// Raises the error of a snapshot for an index that has a new checkpoint at each try.
+/// Raises the error of a snapshot of an index that changes too fast.
 #[pyfunction]
 fn restless(path: std::path::PathBuf) -> PyResult<()> {
     Err(to_python(stratann::Error::Restless {

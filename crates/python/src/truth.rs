@@ -1,5 +1,4 @@
-//! `stratann.truth` and `stratann.recall`: the exact nearest vectors, and the share of them that a
-//! search found.
+//! `stratann.truth` and `stratann.recall`.
 
 use numpy::{PyArrayDyn, PyArrayMethods, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -13,7 +12,7 @@ use crate::build::Vectors;
 use crate::errors::to_python;
 use crate::progress::{Listener, run};
 
-/// An array of ids and an array of distances.
+/// The ids and the distances.
 type Found<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
 
 /// Finds the exact `k` nearest rows of `base` for each query by brute force.
@@ -116,7 +115,7 @@ fn part<'py>(results: &Bound<'py, PyAny>, at: usize, name: &str) -> PyResult<Bou
     }
 }
 
-/// A table of numbers, `(rows, columns)`. A single row may be given as `(columns,)`.
+/// A table of shape `(rows, columns)`. A single row may have the shape `(columns,)`.
 struct Table<T> {
     values: Vec<T>,
     rows: usize,
@@ -160,7 +159,6 @@ impl<T: numpy::Element + Copy> Table<T> {
         )))
     }
 
-    /// The first `k` of each row.
     fn first(&self, k: usize) -> Vec<T> {
         self.values
             .chunks(self.columns)

@@ -35,12 +35,9 @@ use crate::process::{Opened, detached};
 /// releases the lock of the folder.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How the index is opened for changes.
 #[derive(Clone, Copy, Debug)]
 pub struct Changes {
-    /// When a change is durable.
     pub durability: Durability,
-    /// Whether merges begin automatically when they are due.
     pub merges: bool,
 }
 
@@ -53,7 +50,6 @@ impl Default for Changes {
     }
 }
 
-/// An object that has the folder open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct User(pub u64);
 
@@ -61,7 +57,6 @@ pub struct User(pub u64);
 /// briefly and while it has the interpreter's lock, so that no thread forks meanwhile.
 static WRITERS: Mutex<BTreeMap<(u64, u64), Weak<Writer>>> = Mutex::new(BTreeMap::new());
 
-/// The number of closes of indexes that were open for changes, in this process.
 static CLOSES: AtomicU64 = AtomicU64::new(0);
 
 /// The number of closes of indexes that were open for changes, in this process. If the number is
@@ -70,15 +65,12 @@ pub fn closes() -> u64 {
     CLOSES.load(Ordering::SeqCst)
 }
 
-/// Shared by the objects of one folder, as the head of this module says.
 pub struct Writer {
-    /// The process whose threads change the index.
     process: u32,
     /// Changes in progress, for which a close waits.
     gate: Arc<Gate>,
     /// Locked while a thread opens the index for changes, which may take long.
     opening: Mutex<()>,
-    /// Locked by the thread that closes the index.
     closer: Mutex<()>,
     /// Locked during an insert that is recorded, so that it can be resumed after a kill. Such an
     /// insert is recognised by its vectors, so there is one at a time.
@@ -88,25 +80,20 @@ pub struct Writer {
 
 #[derive(Default)]
 struct State {
-    /// The index open for changes.
     live: Option<Arc<Opened<LiveIndex>>>,
-    /// How `live` was opened.
     changes: Changes,
     /// The objects that have made changes since `live` was opened.
     users: Vec<User>,
-    /// The merges in the background.
     merger: Option<Merger>,
     /// The index that was closed last. While a search uses this index, its folder stays locked.
     closed: Option<Weak<Opened<LiveIndex>>>,
     /// The result of the last close, open for reading. `None` while the index is open for changes,
     /// since a merge frees files that are not open.
     left: Option<Arc<Opened<stratann::Index>>>,
-    /// The number of closes.
     closes: u64,
 }
 
 impl State {
-    /// Records that the index open for changes is closed.
     fn has_closed(&mut self, live: &Arc<Opened<LiveIndex>>) {
         CLOSES.fetch_add(1, Ordering::SeqCst);
         self.closed = Some(Arc::downgrade(live));
@@ -121,7 +108,6 @@ impl State {
 pub struct Held(Option<Arc<Opened<LiveIndex>>>);
 
 impl Held {
-    /// The value for an index that is not open for changes.
     pub fn nothing() -> Self {
         Self(None)
     }
@@ -147,16 +133,13 @@ impl Drop for Held {
 pub enum Standing {
     /// Open for changes: all searches use this checkpoint and this open index.
     Open(Arc<Opened<stratann::Index>>, Held),
-    /// No object of this process has the index open for changes.
     Closed {
         /// The number of closes. An index that was opened before the last close is out of date.
         closes: u64,
-        /// The result of the last close.
         left: Option<Arc<Opened<stratann::Index>>>,
     },
 }
 
-/// The index open for changes, for one change.
 pub struct UnderWay {
     live: Arc<Opened<LiveIndex>>,
     /// Released after `live`.
@@ -195,10 +178,8 @@ impl Drop for Turn {
     }
 }
 
-/// Why an index was not opened for changes.
 #[derive(Debug)]
 pub enum Refused {
-    /// The engine's error.
     Engine(stratann::Error),
     /// The index is open with another value of an option: the option's name, this value, and the
     /// value of the object that wants to change the index.
@@ -218,7 +199,6 @@ impl<E: Into<stratann::Error>> From<E> for Refused {
 }
 
 impl Refused {
-    /// The same error with `closed: true`.
     fn of_closed(self) -> Self {
         match self {
             Self::Otherwise {
@@ -276,7 +256,6 @@ impl Drop for Writer {
     }
 }
 
-/// The options that a caller may set, by their names.
 fn named(open: &OpenOptions, changes: Changes) -> [(&'static str, String); 7] {
     let or_none = |value: Option<String>| value.unwrap_or_else(|| "None".into());
     let cache = match open.cache {
@@ -344,7 +323,6 @@ impl Writer {
         }
     }
 
-    /// Whether the writer belongs to this process, and not to the parent of this forked process.
     fn is_home(&self) -> bool {
         self.process == std::process::id()
     }
@@ -370,7 +348,6 @@ impl Writer {
         })
     }
 
-    /// Holds all locks during `work`.
     #[cfg(feature = "testing")]
     pub fn while_locked<T>(&self, work: impl FnOnce() -> T) -> T {
         let _opening = self.opening.lock();
@@ -379,7 +356,6 @@ impl Writer {
         work()
     }
 
-    /// The index open for changes, if there is one.
     pub fn changing(&self) -> Held {
         Held(self.live())
     }
@@ -604,7 +580,6 @@ impl Writer {
         self.is_left()
     }
 
-    /// Whether the index is open for changes, and all objects have ended their changes.
     fn is_left(&self) -> bool {
         if !self.is_home() {
             return false;
@@ -658,7 +633,6 @@ impl Writer {
         }
     }
 
-    /// Whether other objects have made changes.
     pub fn has_others(&self, user: User) -> bool {
         self.state.lock().users.iter().any(|&other| other != user)
     }
@@ -695,7 +669,6 @@ impl Writer {
     }
 }
 
-/// Refuses an object whose options differ from the options of the index open for changes.
 fn agree(
     live: &Opened<LiveIndex>,
     changes: Changes,
@@ -747,7 +720,6 @@ fn is_in_use(error: &stratann::Error) -> bool {
     matches!(error, stratann::Error::Tier(TierError::InUse { .. }))
 }
 
-/// Begins merges in the background, if the options allow them.
 fn merge_when_due(
     live: &Opened<LiveIndex>,
     changes: Changes,

@@ -1,4 +1,4 @@
-"""What the tests share: the fixtures of the repository, and one index of them."""
+"""Fixtures of all tests."""
 
 import os
 import pathlib
@@ -13,10 +13,10 @@ import pytest
 
 import stratann
 
-# What is started in the background of a script ignores Ctrl-C, and Python then leaves it so.
+# A process in the background of a script ignores Ctrl-C, and Python leaves it so.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Servers without a secret of their own keep this user's there.
+# Servers without a secret store this user's secret here.
 STATE = tempfile.TemporaryDirectory()
 os.environ["XDG_STATE_HOME"] = STATE.name
 
@@ -52,11 +52,10 @@ def truth():
 
 @pytest.fixture(scope="session")
 def small(base):
-    """Two thousand rows: enough to be an index, quick to build."""
+    """Two thousand rows: enough for an index, and quick to build."""
     return base[:2000]
 
 
-# Rows of the index `photos`.
 PHOTOS = 6000
 
 
@@ -70,12 +69,13 @@ def photos(tmp_path_factory, base):
 
 @pytest.fixture(scope="session")
 def photos_truth(base, queries):
-    """The right answers of `photos`."""
     return stratann.truth(base[:PHOTOS], queries, 100)
 
 
 class CtrlC:
-    """A progress callback that has Ctrl-C pressed, once, when the work has come so far: from another thread, as it comes to a user."""
+    """A callback of progress that sends Ctrl-C once, from another thread, when the work has come
+    far enough.
+    """
 
     def __init__(self, due):
         self._due, self._seen = due, threading.Event()
@@ -94,7 +94,6 @@ class CtrlC:
 
 @pytest.fixture
 def ctrl_c():
-    """Makes a callback that has Ctrl-C pressed when what it is given says so."""
     return CtrlC
 
 
@@ -102,7 +101,7 @@ def ctrl_c():
 def apart(tmp_path_factory, small):
     """The folder of an index of `small` with lists and vectors apart. Tests must not change it."""
     path = tmp_path_factory.mktemp("apart") / "apart.idx"
-    # By one thread, which makes the same graph each time.
+    # One thread makes the same graph each time.
     stratann.build(small, path, preset="decouplevs", degree=24, build_list=40, threads=1)
     return path
 
@@ -114,7 +113,9 @@ def index(photos):
 
 @pytest.fixture
 def another_process():
-    """Runs statements in another process, with the index of a folder open there as `index` and the rows `small`; what it prints comes back."""
+    """Runs statements in another process, which has the open `index` and the rows `small`. Returns
+    the output.
+    """
 
     def run(path, statements):
         head = (
@@ -132,7 +133,7 @@ NOBODY = 65534
 
 
 class Stranger:
-    """While entered, this process is a user who owns nothing and may do nothing special."""
+    """While entered, this process is a user without rights."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -149,7 +150,7 @@ class Stranger:
 
 @pytest.fixture
 def stranger():
-    """A stranger, and a folder that anyone may read; its owner is whoever runs the tests."""
+    """A stranger, and a folder that anyone may read."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="stratann-"))
     folder.chmod(0o755)
     yield Stranger(folder)

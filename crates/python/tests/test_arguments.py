@@ -1,4 +1,4 @@
-"""Arguments that a user may get wrong: numbers without bounds, ids that are none, arrays that are not what they seem."""
+"""Arguments that a user may get wrong."""
 
 import inspect
 import pickle
@@ -20,7 +20,6 @@ def floats(small):
 
 @pytest.fixture
 def changing(small, tmp_path):
-    """An index that a test may change."""
     return stratann.build(small[:300], tmp_path / "i.idx", degree=16, build_list=32)
 
 
@@ -189,7 +188,7 @@ def test_the_last_id_that_is_one(changing, small):
 
 
 def no_rows(array):
-    """A masked array of which row 2 has a masked element."""
+    """A masked array with a masked element in row 2."""
     return numpy.ma.masked_array(array, numpy.arange(array.size).reshape(array.shape) == 2 * array.shape[1] + 3)
 
 
@@ -436,7 +435,7 @@ def test_a_plan_refuses_a_memory_that_a_build_refuses(preset, small, tmp_path):
             call()
     with pytest.raises(ValueError, match="memory budget of 1048576 bytes is too small"):
         stratann.plan(small, preset=preset, payload=["x"] * len(small), memory="1MiB")
-    # The process itself may have grown since.
+    # The process may have grown since.
     enough = stratann.plan(small, preset=preset)["least_memory"] + (8 << 20)
     assert stratann.plan(small, preset=preset, memory=enough)["least_memory"] <= enough
 
@@ -449,14 +448,13 @@ def test_a_plan_counts_attributes_and_payloads(small, tmp_path):
     there = sum(file.stat().st_size for file in (tmp_path / "x.idx").iterdir() if file.name.startswith(("rows-", "columns-")))
     assert 0.98 < plan["attributes"] / there < 1.02 and bare["attributes"] == 0
     assert plan["storage"] == bare["storage"] + plan["attributes"]
-    # What is in memory during the build counts, as the build counts it.
     with pytest.raises(ValueError, match="attributes and payload alone") as refused:
         stratann.build(small, tmp_path / "y.idx", attributes=attributes, payload=payload, memory=1000)
     with pytest.raises(ValueError, match="attributes and payload alone") as planned:
         stratann.plan(small, attributes=attributes, payload=payload, memory=1000)
     assert str(planned.value) == str(refused.value)
     assert plan["least_memory"] > bare["least_memory"] and plan["memory"] > bare["memory"]
-    # The process itself has grown since.
+    # The process has grown since.
     least = stratann.plan(small, attributes=attributes, payload=payload)["least_memory"] + (8 << 20)
     stratann.build(small, tmp_path / "y.idx", attributes=attributes, payload=payload, memory=least)
     with pytest.raises(ValueError, match="payload has 1"):
@@ -465,7 +463,7 @@ def test_a_plan_counts_attributes_and_payloads(small, tmp_path):
 
 def test_a_warning_is_of_the_line_of_its_caller(tmp_path):
     index = stratann.build(numpy.eye(8, dtype=numpy.float32), tmp_path / "a.idx")
-    # What a later program says of inserts, which this one does not read: `verify` warns of it.
+    # A later program wrote this file of inserts. `verify` warns of it.
     (tmp_path / "a.idx" / "INSERTS").write_bytes(b"STRATANN INSERTS 4 94472cb5\n")
     with warnings.catch_warnings(record=True) as caught:
         # Each text once for each line.

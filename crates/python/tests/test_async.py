@@ -12,13 +12,12 @@ import stratann
 
 
 def test_many_searches_are_awaited_at_once(index, queries):
-    # A strategy whose answers do not follow the order in which reads complete.
+    # Best-first results do not depend on the order in which reads complete.
     expected, distances = index.search(queries[:50], 10, strategy="best-first")
 
     async def all_of_them():
         return await asyncio.gather(*(index.search_async(query, 10, strategy="best-first") for query in queries[:50]))
 
-    # Another loop, another bell.
     for _ in range(2):
         found = asyncio.run(all_of_them())
         numpy.testing.assert_array_equal(numpy.stack([ids for ids, _ in found]), expected)
@@ -45,7 +44,7 @@ def test_the_loop_goes_on_meanwhile(index, queries):
         return ticks, await searching
 
     ticks, (ids, _) = asyncio.run(search())
-    # Had it kept the loop, there would have been a turn or two.
+    # If the search blocked the loop, there would have been a turn or two.
     assert ticks > 2 and ids.shape == (len(queries), 10)
 
 
@@ -60,7 +59,6 @@ def test_one_that_is_late_or_cancelled_ends(index, queries):
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        # And the index is as it was.
         return await index.search_async(queries[0], 1)
 
     ids, _ = asyncio.run(late())
@@ -118,11 +116,11 @@ def test_what_matches_a_filter_is_awaited(beside, queries, small):
             expected = beside.search(queries[:20], 5, filter=filter, strategy="best-first", return_stats=True)
             numpy.testing.assert_array_equal(found[0], expected[0])
             numpy.testing.assert_array_equal(found[1], expected[1])
-            # A filter that comes again reads no columns.
+            # A repeated filter reads no columns.
             reads = {"column_reads": 0, "column_bytes": 0}
             assert expected[2]["filter"] == {**found[2]["filter"], **reads}
             assert found[2]["filter"]["matching"] == beside.count(filter)
-        # Opened for changes it sees those that were made before.
+        # The handle that is opened for changes sees earlier changes.
         if not changed:
             beside.insert(small[1000:1010], ids=range(1000, 1010), attributes=[{"part": 3}] * 10)
 
@@ -179,5 +177,4 @@ def test_a_search_is_of_the_process_that_began_it(index, queries):
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 7
-    # Here it goes on.
     assert asyncio.run(answer())[0].tolist() == index.search(queries[0], 3)[0].tolist()

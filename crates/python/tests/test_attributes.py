@@ -1,4 +1,4 @@
-"""Attributes and payload beside vectors, filters, and what is read and changed by them."""
+"""Attributes and payloads beside vectors, and filters."""
 
 import asyncio
 import datetime
@@ -19,7 +19,7 @@ DAY = datetime.datetime(2024, 2, 29, 12, tzinfo=UTC)
 
 
 def attributes(ids):
-    """What a vector has follows from its id; one in seven has nothing."""
+    """The attributes of a vector follow from its id. One vector in seven has none."""
     return [
         None
         if id % 7 == 0
@@ -53,7 +53,7 @@ def index(request, tmp_path, small):
 
 
 def recall(found, base, queries, ids):
-    """Of the nearest 10 of `ids`; what is found has to be of them."""
+    """The recall of the nearest 10 of `ids`. All results must be in `ids`."""
     base = base.astype(numpy.int64)
     share = 0
     for row, query in zip(found, queries.astype(numpy.int64)):
@@ -64,7 +64,8 @@ def recall(found, base, queries, ids):
 
 
 def test_answers_match_and_are_the_nearest_that_do(index, small, queries, request):
-    # A strategy whose answers do not follow the order in which reads complete; clusters have none.
+    # Best-first results do not depend on the order in which reads complete; clusters have no
+    # strategy.
     way = {} if request.node.callspec.params["index"] == "spann" else {"strategy": "best-first"}
     ids = numpy.array([id for id in range(BUILT) if matches(id)])
     text = index.search(queries[:50], filter=FILTER, **way)
@@ -72,12 +73,10 @@ def test_answers_match_and_are_the_nearest_that_do(index, small, queries, reques
     objects = (stratann.column("price") < 100) & stratann.column("tags").contains("t3")
     for found, expected in zip(index.search(queries[:50], filter=objects, **way), text):
         numpy.testing.assert_array_equal(found, expected)
-    # Fewer match than are wanted: all of them come.
     found, distances = index.search(queries[0], 10, filter="price between 10 and 11")
     assert sorted(found.tolist()) == [40, 41, 43, 44] + [2**64 - 1] * 6
     assert numpy.isfinite(distances[:4]).all() and numpy.isinf(distances[4:]).all()
     assert (index.search(queries[0], filter="price > 1e9")[0] == 2**64 - 1).all()
-    # What Python has for values is compared as such.
     made = stratann.column("made") >= DAY + datetime.timedelta(hours=990)
     assert index.ids(filter=made).tolist() == [990, 991, 992, 993, 995, 996, 997, 998, 999]
 
@@ -120,7 +119,6 @@ def test_what_changes_is_what_is_asked(index, small, tmp_path, queries):
     index.compact()
     check(index)
     assert index.verify()["problems"] == []
-    # An upsert without attributes leaves none.
     index.upsert(small[:1], [1_500])
     assert index.attributes([1_500]) == [{}] and index.payload([1_500]) == [None]
     assert index.delete([1_500]) is None and 1_500 not in index
@@ -207,7 +205,7 @@ def test_whole_floats_of_arrays_go_where_integers_are():
     assert made(numpy.float32([nan]), {"a": "integer"}) == ("none", [None])
     for given, types in ((whole, {"a": "float"}), (whole, None), (half, {"a": "integer"}), (whole.tolist(), {"a": "integer"})):
         assert made(given, types)[0] == "float"
-    # Beyond these a float stands for several integers.
+    # Beyond this number, a float stands for several integers.
     assert made(numpy.array([2.0**53 - 1]), {"a": "integer"}) == ("integer", [2**53 - 1])
     for far in (numpy.array([2.0**53]), numpy.array([numpy.inf]), numpy.float32([2.0**24])):
         assert made(far, {"a": "integer"})[0] == "float"
@@ -300,7 +298,6 @@ def test_filters_that_do_not_fit_are_told(index, small, queries):
         index.insert(small[1_200], attributes={"price": "dear"})
     with pytest.raises(ValueError, match="8888"):
         index.set_attributes([1, 8_888], [{}, {}])
-    # Its order says nothing about which row is whose.
     with pytest.raises(TypeError, match="set"):
         index.set_attributes({2, 1}, [{"stock": 1}, {"stock": 2}])
     for wrong in (lambda: index.delete(), lambda: index.delete([1], filter=FILTER), lambda: index.set_attributes([1])):
@@ -332,7 +329,7 @@ def test_a_deletion_by_filter_says_how_far_it_is(index):
 
     with pytest.raises(LookupError, match="enough") as raised:
         index.delete(filter="stock > 500", progress=enough)
-    # Told at the end, it was done already.
+    # The work was done at that time.
     if hasattr(raised.value, "__notes__"):
         assert "done already" in raised.value.__notes__[0] or "are deleted" in raised.value.__notes__[0]
 
@@ -412,7 +409,7 @@ def test_rows_count_in_the_memory_of_a_build(tmp_path):
             vectors, tmp_path / name, degree=8, build_list=12, calibrate=False,
             attributes={"a": list(range(500))}, payload=payload, memory=memory,
         )
-    # Thirty megabytes of them are held.
+    # Thirty megabytes of attributes are in memory.
     with pytest.raises(ValueError, match="attributes and payload alone"):
         build("small", "25MB")
     with build("large", "2GB") as index:
@@ -437,7 +434,6 @@ def test_what_is_within_a_distance_comes_page_by_page(index, small, queries):
     assert len(found) >= 0.95 * len(wanted) and pages >= 2
     assert sorted(found, key=lambda id: (distances[id], id)) == found
 
-    # All that match are met: then it is certain. What is inserted is found at once.
     page = index.search_range(query, 1e30, filter=FILTER)
     assert sorted(page.ids.tolist()) == [id for id in range(BUILT) if matches(id)]
     assert page.complete and page.next is None
@@ -479,7 +475,7 @@ def test_a_search_says_how_it_found_what_matches(index, queries):
     assert set(said["estimates"]) == {"within", "before"} and min(said["estimates"].values()) > 0
     assert said["column_reads"] > 0 and said["column_bytes"] >= 4096
     assert (said["dry"], said["wider"]) == (0, 0)
-    # The same filter again reads nothing of the columns.
+    # A repeated filter reads no columns.
     again = index.search(queries, filter=FILTER, return_stats=True)[2]["filter"]
     assert again["column_reads"] == 0 and again["matching"] == said["matching"]
     assert "filter" not in index.search(queries, return_stats=True)[2]
@@ -498,7 +494,7 @@ def test_a_new_column_whose_name_is_nearly_that_of_another_is_warned_of(small, t
         with pytest.warns(RuntimeWarning, match='column "color" is new; did you mean "colour"'):
             index.update_attributes([3], [{"color": "blue"}])
         assert index.attributes([3]) == [{"colour": "red", "stock": 3, "color": "blue"}]
-        # It is there now, and these are names of other things.
+        # The column exists now, and these names have other meanings.
         index.update_attributes([4], [{"color": "blue", "stock2": 1, "size": 3}])
         assert index.attributes([4])[0]["color"] == "blue"
 
@@ -520,11 +516,9 @@ def test_an_insert_or_upsert_warns_once_of_such_a_column(small, tmp_path):
         assert warned(index.upsert, small[:2], [0, 1], attributes={"stok": [1, 2]}) == []
         assert warned(index.insert, small[60:62], [60, 61], attributes={"stocks": [1, 2]}, resume=True) == [("stocks", "stock")]
         assert warned(index.insert, small[60:62], [60, 61], attributes={"stocks": [1, 2]}, resume=True) == []
-        # A refused row makes no column.
         with pytest.raises(ValueError, match="50"):
             warned(index.insert, small[50:51], [50], attributes=[{"colours": "red"}])
         assert "colours" not in index.columns
-        # Automatic ids, recorded.
         many = {"colours": ["red"] * 1000}
         assert warned(index.insert, small[100:1100], attributes=many) == [("colours", "colour")]
 
@@ -650,9 +644,7 @@ def test_a_search_returns_attributes_and_payloads(index, queries):
     assert payload == [index.payload(row) for row in index.search_like([3, 4], k=2)[0]]
     _, _, like = index.search_like(3, k=2, attributes=["stock"])
     assert [row.get("stock") for row in like] == [row.get("stock") for row in index.attributes(index.search_like(3, k=2)[0])]
-    # One text is one name.
     assert index.search(queries[0], attributes="stock")[2] == index.search(queries[0], attributes=["stock"])[2]
-    # Missing results, and no queries at all.
     ids, _, rows = index.search(queries[0], k=5, filter="stock in [1, 2]", attributes=["stock"])
     assert sorted(row["stock"] for row in rows[:2]) == [1, 2] and rows[2:] == [None] * 3
     assert index.search(queries[:0], attributes=True)[2] == []
@@ -672,7 +664,6 @@ def test_an_update_keeps_what_it_is_not_given(small, tmp_path):
     rows = [{"colour": "red", "stock": n} for n in range(50)]
     with stratann.build(small[:50], tmp_path / "a.idx", attributes=rows, payload=[{"n": n} for n in range(50)]) as index:
         index.update_attributes([3, 4], [{"stock": 7}, {"colour": None, "price": 1.5}])
-        # Each leaves alone what it does not name, and takes away what is None.
         assert index.attributes([3, 4]) == [{"colour": "red", "stock": 7}, {"stock": 4, "price": 1.5}]
         assert index.payload([3, 4]) == [{"n": 3}, {"n": 4}]
         index.update_attributes(3, {"colour": "blue"})
@@ -787,7 +778,6 @@ def test_a_table_tells_payloads_from_attributes(tmp_path, small):
             assert stratann.to_lists(*found) == stratann.to_lists(found[0], found[1], found[2])
     for ids, distances, payload in zip(*index.search(small[1:3], k=2, payload=True)):
         assert list(stratann.to_pandas(ids, distances, payload).columns) == [*base, "payload"]
-    # A column is there, also if no result has a value.
     for asked in (True, ["year"], "year"):
         frame = stratann.to_pandas(*index.search(small[1], k=1, attributes=asked))
         assert list(frame.columns) == [*base, "year"] and pandas.isna(frame["year"]).all() and len(frame) == 1

@@ -1,4 +1,4 @@
-"""Building an index, as a user does."""
+"""Builds of an index."""
 
 import io
 import threading
@@ -11,7 +11,7 @@ import pytest
 import stratann
 from stratann.progress import Bar
 
-# One thread: the same graph in every run.
+# One thread makes the same graph in every run.
 QUICK = {"degree": 24, "build_list": 40, "threads": 1}
 
 
@@ -31,7 +31,7 @@ def test_an_array_and_its_file_give_the_same_index(small, queries, tmp_path):
     stratann.write(file, small)
     one = stratann.build(small, tmp_path / "array.idx", seed=7, **QUICK)
     two = stratann.build(str(file), tmp_path / "file.idx", seed=7, **QUICK)
-    # Best first: pipelined, the way of a search follows the order in which reads come in.
+    # The results of a pipelined search depend on the order of reads.
     for ours, theirs in zip(*(index.search(queries, strategy="best-first") for index in (one, two))):
         numpy.testing.assert_array_equal(ours, theirs)
     ours, theirs = contents(one.path), contents(two.path)
@@ -81,7 +81,7 @@ def test_every_layout_finds_the_same(layout, compression, small, queries, tmp_pa
     assert stats["layout"] == layout
     assert (stats["vector_ratio"] == 1.0) == (compression == "raw")
     assert index.verify()["problems"] == []
-    # All of the list in one batch: the first batch that changes nothing would end it.
+    # With several batches, the first batch without a change would end the ranking.
     found = index.search(queries[:50], 10, list_size=2000, benefit=0.0, rerank_batch=2000)
     exact = stratann.truth(small, queries[:50], 10)
     numpy.testing.assert_array_equal(found[1], exact[1])
@@ -98,7 +98,6 @@ def test_the_coupled_layout_compresses_nothing(small, tmp_path):
 @pytest.mark.parametrize(("chunk", "segment"), [("16KiB", "64KiB"), (16 << 10, 64 << 10)])
 def test_chunks_and_segments_cut_the_vectors(chunk, segment, small, tmp_path):
     index = stratann.build(small, tmp_path / "a.idx", preset="decouplevs", chunk=chunk, segment=segment, **QUICK)
-    # 2,000 vectors of 128 bytes
     assert len(list(index.path.glob("vectors-*"))) == 4
     assert index.verify()["problems"] == []
 
@@ -121,7 +120,7 @@ def test_embeddings_find_under_every_metric(metric, fixtures, tmp_path):
     index = stratann.build(base, tmp_path / "a.idx", metric=metric, **QUICK)
     assert index.metric == metric
     ids, distances = index.search(queries, 10, list_size=100)
-    if metric == "ip":  # of unit vectors, so that cosine's truth holds with another scale
+    if metric == "ip":  # With unit vectors, the truth of cosine holds at another scale.
         distances = distances + 1
         truth = (truth[0], truth[1] + 1e-6)
     assert stratann.recall((ids, distances), truth) >= 0.95
@@ -230,7 +229,7 @@ def test_low_codes_find(low_codes, small, queries, tmp_path):
     asked = queries[:50]
     truth = stratann.truth(small, asked, 10)
     assert stratann.recall(index.search(asked, 10, list_size=60), truth) >= 0.95
-    # A search by high codes alone, from seeds and not.
+    # The search uses high codes alone, from seeds and from the entry node.
     for seeds in (0, 64):
         found = index.search(asked, 10, list_size=60, strategy="best-first", seeds=seeds)
         assert stratann.recall(found, truth) >= 0.95
@@ -270,7 +269,6 @@ def test_progress_tells_every_stage_to_its_end(small, tmp_path):
     assert calls
     for stage, done, total in calls:
         assert isinstance(stage, str) and 0 <= done and (done <= total or total == 0)
-    # Each stage is complete once, and then another begins.
     complete = [i for i, (_, done, total) in enumerate(calls) if total and done == total]
     assert complete[-1] == len(calls) - 1
     for here, after in zip(complete, complete[1:]):
@@ -341,7 +339,7 @@ def test_a_build_that_is_stopped_is_resumed_to_the_same_bits(base, tmp_path):
     assert order == "order" and graph.startswith("graph, pass ")
     ours, theirs = contents(path), contents(whole.path)
     assert not [name for name in ours if name.startswith("savepoint")]
-    # Files are numbered by the checkpoint, and what the stopped build wrote may have had the first number.
+    # The stopped build may have used the first number of a checkpoint for its files.
     without = lambda files: {name.split("-")[0]: held for name, held in files.items() if name != "MANIFEST"}
     ours, theirs = without(ours), without(theirs)
     assert ours.keys() == theirs.keys()
@@ -369,7 +367,7 @@ def test_other_threads_run_during_a_build(small, tmp_path):
     thread = threading.Thread(target=count)
     thread.start()
     try:
-        # While one build goes on; a busy machine may give the other thread no time in the first.
+        # A busy machine may give the other thread no time during the first build.
         for turn in range(20):
             before = laps[0]
             stratann.build(small, tmp_path / f"{turn}.idx", threads=1, build_list=100, degree=48)

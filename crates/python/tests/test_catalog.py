@@ -1,4 +1,4 @@
-"""Many indexes: a codebook that they share, a folder of them as a mapping, and searching several as one."""
+"""Catalogs: a shared codebook, a folder as a mapping, and searches of several indexes as one."""
 
 import gc
 import os
@@ -19,7 +19,7 @@ NAMES = ["autumn", "spring", "summer"]
 
 @pytest.fixture(scope="module")
 def shelf(tmp_path_factory, small):
-    """A folder of three indexes with one codebook: the rows of `small` in turn, by their row numbers."""
+    """Three indexes with one codebook: the rows of `small` in turn, by their row numbers."""
     folder = tmp_path_factory.mktemp("shelf")
     code = folder / "code"
     stratann.train(small, code, code_bytes=16)
@@ -44,7 +44,6 @@ def catalog(shelf):
 
 @pytest.fixture
 def own(shelf, tmp_path):
-    """A copy of the shelf, to change."""
     shutil.copytree(shelf, tmp_path / "own")
     return tmp_path / "own"
 
@@ -79,7 +78,6 @@ def test_a_name_that_is_not_there_is_a_key_error(catalog):
 
 def test_several_indexes_are_searched_as_one(catalog, small, queries):
     exact = stratann.truth(small, queries, 10)
-    # A list as long as an index finds everything.
     found = catalog.search(queries, 10, list_size=700)
     numpy.testing.assert_array_equal(found[0], exact[0])
     numpy.testing.assert_array_equal(found[1], exact[1])
@@ -98,7 +96,6 @@ def test_several_indexes_are_searched_as_one(catalog, small, queries):
 
 
 def test_a_budget_is_kept_and_indexes_are_closed(shelf):
-    # Room for the program and some indexes of a fixed size.
     with pytest.raises(ValueError, match="memory budget"):
         stratann.Catalog(shelf, memory=1_000_000)
     catalog = stratann.Catalog(shelf, memory="32MiB")
@@ -109,7 +106,7 @@ def test_a_budget_is_kept_and_indexes_are_closed(shelf):
     assert before < one <= catalog.memory
     catalog["summer"], catalog["autumn"]
     three = catalog.memory_bytes
-    # The codebook is there once.
+    # The codebook is in memory once.
     assert three - one < one - before
     assert catalog.close("spring") and not catalog.close("spring") and not catalog.close("winter")
     assert catalog.open_count == 3, "the index was closed although Python has a reference"
@@ -169,7 +166,7 @@ def test_a_forked_process_is_told_to_open_the_catalog_itself(catalog, shelf, que
             except stratann.StratannError as error:
                 said = str(error).encode()
             assert catalog.names() == NAMES
-            # A thread that is not here may have the lock of what says how much is open.
+            # A missing thread may hold the lock.
             for ask in ("memory_bytes", "open_count"):
                 with pytest.raises(stratann.StratannError, match="forked"):
                     getattr(catalog, ask)
@@ -197,7 +194,6 @@ def test_a_trained_codebook_is_that_of_the_index(tmp_path, small):
     assert (stats["codebook"], stats["code_bytes"]) == (facts["hash"], 16)
     with pytest.raises(FileExistsError, match="overwrite=True"):
         stratann.train(small, code)
-    # The codebook does not depend on the threads or the source of the vectors, but on the seed.
     again = stratann.train(small, str(code), code_bytes=16, threads=1, overwrite=True)
     assert again == facts
     assert stratann.train(small, tmp_path / "b", code_bytes=16, seed=7)["hash"] != facts["hash"]
@@ -236,7 +232,7 @@ def test_few_vectors_leave_places_without_an_answer(tmp_path, small):
     assert (ids[:, 3:] == 2**64 - 1).all() and numpy.isinf(distances[:, 3:]).all()
     truth = stratann.truth(small[:3], small[:3], 3)
     assert stratann.recall((ids[:, :3], distances[:, :3]), truth) == 1.0
-    # What was not found is no hit, whatever its distance; and it need not be found.
+    # A missing result is no hit, whatever its distance.
     none = (numpy.full((3, 3), 2**64 - 1, numpy.uint64), numpy.full((3, 3), numpy.inf, numpy.float32))
     assert stratann.recall(none, truth) == 0.0
     assert stratann.recall((ids, distances), (ids, distances)) == 1.0
@@ -246,7 +242,7 @@ def test_few_vectors_leave_places_without_an_answer(tmp_path, small):
 @pytest.mark.parametrize("limit", [64, 256])
 def test_more_indexes_than_a_process_may_have_files(limit, tmp_path, small):
     built = tmp_path / "many" / "0"
-    # Lists, vectors and ids are in files of their own.
+    # Lists, vectors and ids are in separate files.
     stratann.build(small[:40], built, preset="decouplevs", degree=8, build_list=16, ids=numpy.arange(40)[::-1].copy())
     for n in range(1, 300):
         (tmp_path / "many" / str(n)).mkdir()
@@ -283,12 +279,12 @@ def test_changes_are_within_the_budget(own, small):
     reading = catalog.memory_bytes
     index.insert(small[:200], ids=numpy.arange(5000, 5200))
     changing = catalog.memory_bytes
-    # What a few changes at a time take is counted, and more as far as an index of its size can use it.
+    # The reservation has room for a few changes at a time, and more for a larger index.
     assert reading + (2 << 20) < changing <= catalog.memory
     assert catalog.open_count == 1, "the handle for reading was not released"
     index.delete([1])
     assert len(index) == len(catalog["spring"]) == 667 + 199
-    # Two objects of one index share what changes it; another index has a part of its own.
+    # Two objects of one index share its reservation.
     again, other = catalog["spring"], catalog["summer"]
     again.insert(small[200:201], ids=[6000])
     other.insert(small[201:202], ids=[7000])
@@ -331,7 +327,6 @@ def test_a_change_for_which_there_is_no_room_is_refused(own, small):
             index.insert(small[:1], ids=[5000])
     assert catalog.memory_bytes == before and len(index) == 667
     assert index.search(small[1], 1, list_size=50)[1][0] == 0
-    # Whoever has more may change it.
     with stratann.Catalog(own, memory="64MiB")["spring"] as enough:
         enough.insert(small[:1], ids=[5000])
     assert len(catalog["spring"]) == 668
@@ -339,7 +334,9 @@ def test_a_change_for_which_there_is_no_room_is_refused(own, small):
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory, small):
-    """A folder of three indexes: the rows of `small` in turn; those of "autumn" have nothing beside them, and only "summer" has colours."""
+    """Three indexes have the rows of `small` in turn. "autumn" has no attributes, and only "summer"
+    has colours.
+    """
     folder = tmp_path_factory.mktemp("parts")
     for n, name in enumerate(NAMES):
         rows = numpy.arange(n, len(small), 3)
@@ -402,7 +399,7 @@ def test_filters_that_do_not_fit_the_indexes_are_told(parts, queries):
 def test_ctrl_c_ends_a_wait_for_memory(own, small):
     with pytest.raises(ValueError) as refused:
         stratann.Catalog(own, memory=9 << 20)["spring"].insert(small[:1], ids=[9000])
-    # What one change needs, and what two indexes take that are open for searches.
+    # The budget suffices for one change, and for two indexes that are open for searches.
     memory = int(re.search(r"(\d+) bytes are needed", str(refused.value))[1]) + (1 << 20)
     catalog = stratann.Catalog(own, memory=memory)
     index, other = catalog["spring"], catalog["summer"]
@@ -420,7 +417,7 @@ def test_ctrl_c_ends_a_wait_for_memory(own, small):
             except stratann.Interrupted:
                 break
             except KeyboardInterrupt:
-                # It came before the wait.
+                # The signal came before the wait.
                 continue
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -1,4 +1,4 @@
-"""stratann.connect: a client of compute servers, which are started as a user does."""
+"""stratann.connect: a client of compute servers."""
 
 import os
 import re
@@ -16,16 +16,16 @@ import pytest
 import stratann
 
 SECRET = b"a secret of these tests"
-SOON = 60.0  # Seconds: the machine of the tests may have other work.
+SOON = 60.0  # in seconds; the machine may be busy
 
 
 def connect(servers, **options):
-    """A client that is to be answered, however busy the machine is."""
+    """A client with enough time on a busy machine."""
     return stratann.connect(servers, **{"timeout": SOON, **options})
 
 
 def command():
-    """The `stratann` command: that which STRATANN_COMMAND names, as `make test-python` does, or the one in the PATH."""
+    """The `stratann` command that STRATANN_COMMAND names, or else the one in the PATH."""
     found = os.environ.get("STRATANN_COMMAND") or shutil.which("stratann")
     if not found:
         pytest.fail("no `stratann` command: run `make test-python`, or set STRATANN_COMMAND to one that is built")
@@ -33,8 +33,6 @@ def command():
 
 
 class Servers:
-    """Servers of an index in one process, until `stop`."""
-
     def __init__(self, folder, *words, secret=None):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("STRATANN_SECRET")}
         if secret:
@@ -95,7 +93,7 @@ def test_changes_are_seen_by_whoever_searches_then(folder, queries, small, tmp_p
             one.upsert(queries, ids)
             found, distances = other.search(queries, k=1)
             assert numpy.array_equal(found[:, 0], ids) and not distances.any()
-            # In the place of others, and in parts: 20,000 rows are more than a mebibyte.
+            # 20,000 rows are more than a mebibyte, so they go in parts.
             one.upsert(queries[0], numpy.array([7]))
             found, _ = other.search(queries[0], k=2)
             assert set(found.tolist()) == {7, 50_000}
@@ -103,7 +101,7 @@ def test_changes_are_seen_by_whoever_searches_then(folder, queries, small, tmp_p
             one.upsert(many, numpy.arange(100_000, 120_000))
             assert one.delete(numpy.arange(100_000, 120_001)) == 20_000
             assert other.delete(ids[:10]) == 10 and one.delete(ids[:10]) == 0
-            # Storage may have merged by now, a graph of twenty of each: a list that is long enough finds all the same.
+            # A merge may leave twenty copies of each row, which need a long list.
             found, distances = one.search(queries[1:], k=1, list_size=400)
             assert numpy.array_equal(found[9:, 0], ids[10:]) and distances[:9].all()
             with pytest.raises(ValueError, match="ids has 7 twice"):
@@ -114,7 +112,6 @@ def test_changes_are_seen_by_whoever_searches_then(folder, queries, small, tmp_p
                 one.upsert(queries[:2] + 0.5, [1, 2])
     finally:
         servers.stop()
-    # Killed: what was acknowledged is there.
     index = stratann.open(own)
     assert len(index) == len(small) + len(queries) - 10
     found, distances = index.search(queries[10:], k=1, list_size=400)
@@ -133,7 +130,7 @@ def test_a_client_knows_what_it_searches(address, queries):
         one, all_of_them = client.search(queries[0], k=3), client.search(queries[:1], k=3)
         assert one[0].shape == (3,) and numpy.array_equal(one[0], all_of_them[0][0])
         assert client.search(queries[:0], k=3)[0].shape == (0, 3)
-        # Longer than the server's list, which is raised to it.
+        # The server's list is shorter, and is raised to k.
         ids, _, stats = client.search(queries[:2], k=100, return_stats=True)
         assert ids.shape == (2, 100) and stats["list"] == 100
 
@@ -234,7 +231,6 @@ def test_a_server_that_goes_costs_its_time_and_another_one_goes_on(folder, queri
         expected = client.search(queries[:5])[0]
         gone.stop()
         assert numpy.array_equal(client.search(queries[:5])[0], expected)
-        # A call may have a time of its own.
         for search in (lambda: hurried.search(queries[:5]), lambda: alone.search(queries[:5], timeout=0.3)):
             began = time.monotonic()
             with pytest.raises(stratann.ServerTimeoutError, match=r"did not answer within [\d.]+ m?s"):
@@ -244,7 +240,7 @@ def test_a_server_that_goes_costs_its_time_and_another_one_goes_on(folder, queri
         stays.stop()
 
 
-# What Ctrl-C finds: a server that is there and says nothing.
+# Ctrl-C comes while the client waits for a silent server.
 WAITING = """
 import signal, sys, stratann
 # Who starts the tests may ignore it, and so would this process.
@@ -263,8 +259,7 @@ def test_ctrl_c_ends_what_waits(address):
         words = [sys.executable, "-c", WAITING, f"127.0.0.1:{port}"]
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout.readline() == "begins\n"
-            # It has connected, so it waits for a greeting, and would for a minute. A connection that
-            # is not held here would be closed.
+            # The client waits for a greeting. A connection that is not kept here would be closed.
             held, _ = silent.accept()
             began = time.monotonic()
             process.send_signal(signal.SIGINT)

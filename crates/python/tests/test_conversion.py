@@ -1,4 +1,4 @@
-"""What people have for arrays is converted wherever vectors or ids go in, and nothing is changed on the way that was whole."""
+"""Array-like objects are converted wherever vectors or ids are expected, without a loss."""
 
 import functools
 import subprocess
@@ -25,12 +25,11 @@ def of_floats(tmp_path_factory, floats):
 
 @pytest.fixture
 def changing(small, tmp_path):
-    """An index of uint8 that a test may change."""
     return stratann.build(small[:300], tmp_path / "i.idx", degree=16, build_list=32)
 
 
 def objects(array):
-    """An array of arrays, which is what `numpy.asarray` makes of a pandas column."""
+    """An array of arrays, as `numpy.asarray` makes it of a pandas column."""
     out = numpy.empty(len(array), object)
     out[:] = list(array)
     return out
@@ -42,7 +41,7 @@ def wide(array):
 
 
 class Tensor:
-    """What knows how to become an array, as tensors do."""
+    """An object that can become an array, as tensors can."""
 
     def __init__(self, array):
         self.array = array
@@ -136,7 +135,7 @@ WAYS = [
 @pytest.mark.parametrize("way", WAYS)
 def test_vectors_are_converted(way, floats, of_floats, tmp_path):
     rows = floats[:20]
-    # A strategy whose answers do not follow the order in which reads complete.
+    # Best-first results do not depend on the order in which reads complete.
     expected = of_floats.search(rows, 5, strategy="best-first")
     found = of_floats.search(way(rows), 5, strategy="best-first")
     for ours, theirs in zip(expected, found):
@@ -230,7 +229,7 @@ def test_floats_become_integers_only_where_they_are(changing, small):
 
 
 def test_what_is_wrong_far_inside_is_found(monkeypatch):
-    """Conversion goes block by block; a row is named by its number in all."""
+    """Conversion goes block by block, and names a row by its number in all."""
     monkeypatch.setattr(conversion, "_BLOCK", 64)
     rows = numpy.ones((100, 8))
     rows[77, 2] = 0.5

@@ -1,4 +1,4 @@
-"""An index that begins with nothing, and one of which nothing is left."""
+"""An index that begins without vectors, and one whose vectors are all deleted."""
 
 import os
 import subprocess
@@ -69,7 +69,6 @@ def test_an_index_that_is_there_may_be_opened(tmp_path, small):
             stratann.create(path, **{**how, **other})
     with pytest.raises(FileExistsError):
         stratann.create(path, dimension=128, dtype="uint8")
-    # What is there and is no index is not taken for one.
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "log-000001").write_text("of somebody else")
     with pytest.raises(FileExistsError):
@@ -84,7 +83,6 @@ def test_an_index_is_created_and_opened_with_the_options_of_open(tmp_path, small
         with stratann.create(path, **made, **how) as index:
             assert (index.build_report is None) == there
             assert index.stats()["memory"]["budget"] == 40 << 20
-            # Objects that are opened alike may change it at the same time.
             with stratann.open(path, **how) as other:
                 first = 20 * there
                 index.insert(small[first : first + 10])
@@ -114,7 +112,6 @@ def test_a_wrong_choice_is_refused_also_where_the_index_is_there(tmp_path, there
     with pytest.raises(ValueError, match=said):
         stratann.create(path, dimension=8, exist_ok=True, **wrong)
     assert path.exists() == there
-    # Nothing is replaced by a call that is refused.
     with pytest.raises(ValueError, match=said):
         stratann.create(path, dimension=4, overwrite=True, **wrong)
     assert path.exists() == there
@@ -186,7 +183,7 @@ def test_columns_are_there_before_the_first_row(tmp_path):
         vectors = numpy.eye(4, dtype=numpy.float32)
         assert index.columns == columns and index.count("year > 1") == 0
         assert (index.search(vectors[0], k=2, filter="year > 1 and tags contains 'x'")[0] == 2**64 - 1).all()
-        # Whole numbers go into a column of floats, and no text goes into one of integers.
+        # A whole number may go into a column of floats, and no text into one of integers.
         index.insert(vectors[:1], attributes=[{"score": 3}])
         with pytest.raises(ValueError, match="of type integer"):
             index.insert(vectors[1:2], attributes=[{"year": "2024"}])

@@ -1,4 +1,6 @@
-"""What the pages for Python users say is run: every block of Python of a page, one after the other, in an empty folder."""
+"""Runs every block of Python of the pages for Python users, one after the other, in an empty
+folder.
+"""
 
 import importlib.util
 import pathlib
@@ -14,7 +16,7 @@ BLOCK = re.compile(r"^```python(?: (?P<needs>\w+))?\n(?P<code>.*?)^```$", re.MUL
 
 
 def blocks_run(path):
-    """How many blocks of Python of a page were run, and the packages that others would have needed."""
+    """The number of blocks of a page that ran, and the missing packages of the others."""
     page = path.read_text()
     names, ran, left = {"__name__": "__docs__"}, 0, []
     for block in BLOCK.finditer(page):
@@ -22,7 +24,7 @@ def blocks_run(path):
             left.append(block["needs"])
             continue
         line = page.count("\n", 0, block.start("code"))
-        # As many empty lines before it as there are on the page: an error names the line of the page.
+        # An error names the line of the page.
         exec(compile("\n" * line + block["code"], str(path), "exec"), names)
         ran += 1
     assert ran + len(left) == page.count("```python")
@@ -44,7 +46,7 @@ def test_the_first_pages_run(page, tmp_path, monkeypatch):
 
 
 def recipe(words):
-    """The one block of the page for Python users that has these words."""
+    """The single block of the page with these words."""
     (code,) = (block["code"] for block in BLOCK.finditer((DOCS / "python.md").read_text()) if words in block["code"])
     return code
 
@@ -55,11 +57,11 @@ def test_the_backup_counts_and_removes_its_copies_alone(tmp_path, monkeypatch, s
     names = {"stratann": stratann, "index": index}
     exec(recipe("def back_up("), names)
     back_up, folder = names["back_up"], pathlib.Path("backups")
-    # Copies of an earlier day, two of which were made on the same one.
+    # Two of these earlier copies have the same day.
     first = names["copy"].rename(folder / "2020-01-01T03-00-00Z")
     for old in ("2020-01-02T03-00-00Z", "2020-01-02T20-00-00Z"):
         shutil.copytree(first, folder / old)
-    # What others keep there, and what a process that was killed has left.
+    # These are foreign files, and the files of a killed process.
     others = {".DS_Store", "2020-01-01", "photos", "notes.idx", "2020-01-03T03-00-00Z", "2020-01-04T03-00-00Z.new", "zebra"}
     (folder / ".DS_Store").write_text("")
     for other in others - {".DS_Store", "notes.idx", "2020-01-01"}:

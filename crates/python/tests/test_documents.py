@@ -1,4 +1,4 @@
-"""Documents by their ids: what is written comes back, and is found by filters."""
+"""Documents by their ids, and by filters."""
 
 import datetime
 import decimal
@@ -48,7 +48,6 @@ def test_before_the_first_and_after_the_last(documents, tmp_path):
     assert not list(tmp_path.iterdir())
     assert documents.put([document(1, x=1)]) == ["id 1"]
     assert documents.delete(["id 1", "id 2"]) == 1 and len(documents) == 0 and documents.search(vector(1)) == []
-    # Then also the dimension and the types are free again.
     documents.put([Document("b", "text", {"x": "one"}, numpy.ones(3))])
     assert documents.search(numpy.ones(3))[0][0].metadata == {"x": "one"} and documents.index().columns["x"] == "string"
     assert documents.delete_matching("x == 'one'") == 1 and len(documents) == 0
@@ -140,7 +139,6 @@ def test_another_dimension_than_the_documents_have_is_refused(documents, tmp_pat
 def test_what_only_a_build_needs_is_left_to_it(documents, tmp_path):
     documents.put([document(1)])
     documents.close()
-    # Of documents that are there nothing is built.
     with Documents(tmp_path / "a.idx", codebook=tmp_path / "gone", query_log=tmp_path / "gone") as again:
         again.put([document(2)])
     for dimension in (None, D):
@@ -246,7 +244,6 @@ def test_vectors_that_documents_did_not_write_are_told(tmp_path):
     stratann.build(vectors, tmp_path / "a.idx", metric="cosine", attributes=[{"year": 1}] * 20)
     with pytest.raises(ValueError, match=r"a.idx: it is an index of 20 vectors without documents, .*Pass the path of another folder"):
         Documents(tmp_path / "a.idx")
-    # An index without vectors is an empty store.
     stratann.create(tmp_path / "b.idx", dimension=D, metric="cosine", preset="decouplevs")
     with Documents(tmp_path / "b.idx") as documents:
         documents.put([document(1)])
@@ -319,7 +316,6 @@ def test_a_search_returns_documents_and_nothing_else(name, documents):
     ],
 )
 def test_an_unknown_argument_of_a_method_leads_to_the_right_one(call, given, meant, documents):
-    # Also before the first document.
     arguments = {"search": [vector(1)], "get": [["id 1"]], "put": [[]]}.get(call, [])
     with pytest.raises(TypeError, match=rf'Documents.{call}\(\) has no argument "{given}" \(did you mean "{meant}"\?\)'):
         getattr(documents, call)(*arguments, **{given: None})
@@ -362,7 +358,7 @@ def test_a_misspelt_key_of_a_filter_leads_to_the_right_one(documents, tmp_path):
     # Keys of a few documents, keys without a column, and keys that resemble no other.
     assert documents.count({"colour": "red"}) == 1 and documents.count({"nested": {"$exists": True}}) == 1
     assert documents.count({"author": "me"}) == 0 and documents.count({"author": {"$ne": "me"}}) == 3
-    # A declared key is no misspelt one.
+    # A declared key is not misspelt.
     with Documents(tmp_path / "b.idx", filterable=["year", "years"]) as declared:
         declared.put([document(1, year=1)])
         assert declared.count({"years": 1}) == 0
@@ -378,7 +374,7 @@ def test_names_of_other_libraries_lead_to_methods_of_documents(documents):
 
 
 def test_every_choice_of_a_build_is_one_of_documents(tmp_path):
-    """What a store hands on to a build, it checks by a signature that has to have the same choices."""
+    """A store checks the options of a build by a signature with the same options."""
     checks = {name: field.default for name, field in inspect.signature(stratann._stratann.check_build).parameters.items()}
     assert set(store._OF_BUILD) | {"metric", "dimension", "memory", "watch_recall"} == set(checks)
     of_build = inspect.signature(stratann.build).parameters
@@ -393,7 +389,6 @@ def test_one_text_is_no_list_of_ids(documents, tmp_path):
                 call(wrong)
             assert str(caught.value).startswith("ids is ") and f"{call.__name__}({remedy})" in str(caught.value)
     assert sorted(one.id for one in documents.scan()) == ["1", "12", "2"]
-    # An iterator is read once.
     assert documents.delete(iter(["12"])) == 1 and [one and one.id for one in documents.get(iter(["12", "2"]))] == [None, "2"]
     for wrong in ("12", document(12)):
         with pytest.raises(TypeError, match="documents is .*Pass a list, put"):
@@ -418,7 +413,7 @@ def test_a_key_that_is_nearly_another_is_warned_of(documents):
     with pytest.warns(RuntimeWarning, match='column "color" is new; did you mean "colour"') as caught:
         documents.put([document(2, color="red"), document(3, color="blue")])
     assert len(caught) == 1 and caught[0].filename == __file__
-    # These are enough documents for another build.
+    # So many documents cause another build.
     with pytest.warns(RuntimeWarning, match='column "colours" is new; did you mean "colour"') as caught:
         documents.put([document(n, colours="red") for n in range(4, 20)])
     assert len(caught) == 1 and caught[0].filename == __file__
@@ -474,7 +469,6 @@ def test_a_key_has_values_of_many_kinds(documents):
     columns = documents.columns()
     for n in (1, 2, 3, 4, 5, 11, 12):
         assert matches(columns.equal("x", given[n])) == [n]
-    # A list with the value matches too.
     assert matches(columns.equal("x", 1)) == [0, 7] and matches(columns.equal("x", "b")) == [6]
     assert matches(columns.is_in("x", [1.0, "one", 2**60, None, "none"])) == [0, 2, 4, 7, 10]
     assert matches(columns.order("x", ">", 1)) == [1, 2] and matches(columns.order("x", "<=", 2.5)) == [0, 1, 11]
@@ -533,7 +527,7 @@ def test_keys_beyond_the_columns_of_an_index_are_told(tmp_path):
             documents.put([many(1, 0, 600), many(2, 600, 1100)])
         assert len(documents) == 0 and not (tmp_path / "a.idx").exists()
         documents.put([many(n, 0, 1000) for n in range(3)])
-        # Put to the others, in a build of all, by a change.
+        # The documents come in a put, in a build and in a change.
         for refused in (
             lambda: documents.put([many(3, 1000, 1030)]),
             lambda: documents.put([many(n, 1000, 1030) for n in range(3, 30)]),
@@ -562,7 +556,7 @@ def test_keys_that_filters_cannot_ask_are_told_from_those_that_nothing_has(tmp_p
             with pytest.raises(ValueError, match="'note'.*filterable=.*'year'"):
                 ask(documents.columns())
         assert found(documents, documents.columns(deleting=True).negated(lambda: documents.columns().equal("year", 1))) == ["id 0", "id 2"]
-    # A store that knows nothing of this one's `filterable` is told by what is written.
+    # A store that was opened without `filterable` finds the keys in the files.
     with Documents(tmp_path / "a.idx") as documents:
         with pytest.raises(ValueError, match="'note'.*filterable="):
             documents.columns().equal("note", "1")
@@ -606,7 +600,7 @@ def test_a_deletion_does_not_deny_a_key_that_nothing_has(documents):
     assert columns().equal("colour", "red") == columns().NOTHING
     twice = columns()
     assert found(documents, twice.negated(lambda: twice.negated(lambda: twice.equal("colour", 1)))) == []
-    # Keys that are there, though no column has their values.
+    # No column has the values of these keys.
     assert found(documents, columns().missing("nested")) == ["id 2"]
     assert found(documents, columns().missing("tags")) == ["id 1"]
     assert documents.delete_matching(_denied(columns(), "year")) == 1
@@ -756,7 +750,7 @@ def test_two_stores_of_a_process_share_what_they_see(tmp_path):
 
 @pytest.mark.parametrize("closed", [True, False])
 def test_a_folder_that_is_removed_is_an_empty_store(tmp_path, closed):
-    # A notebook whose cells run again removes the folder of an open store like this.
+    # A notebook whose cells run again removes the folder of an open store.
     folder = tmp_path / "a.idx"
     old = Documents(folder)
     old.put([document(1)])
@@ -767,7 +761,7 @@ def test_a_folder_that_is_removed_is_an_empty_store(tmp_path, closed):
     assert len(new) == len(old) == 0 and new.get(["id 1"]) == [None] and new.search(vector(1)) == []
     new.put([document(2)])
     assert [one.id for one in old.scan()] == ["id 2"]
-    # Another index, which this process has not built, in its place.
+    # Another index, which this process has not built, takes its place.
     new.close()
     shutil.rmtree(folder)
     with child(tmp_path, "documents.put([document(3)]); documents.close()") as other:
@@ -779,7 +773,7 @@ def test_a_folder_that_is_removed_is_an_empty_store(tmp_path, closed):
 
 
 class Meanwhile:
-    """A callback of progress that once, in the midst of a build, has another thread read, and waits for its answer."""
+    """A callback that once, during a build, lets another thread read, and waits for the result."""
 
     def __init__(self):
         self.read = None
@@ -791,7 +785,7 @@ class Meanwhile:
         read, self.read = self.read, None
         thread = threading.Thread(target=lambda: self.answers.append(read()), daemon=True)
         thread.start()
-        # Far more than it takes: without an answer the reader waits for the build.
+        # Far longer than a read; without a result, the reader waits for the build.
         thread.join(60)
 
 
@@ -803,13 +797,13 @@ def test_readers_do_not_wait_for_writers(tmp_path):
         counts = (len(documents), documents.count(), len(list(documents.scan())))
         return nearest, documents.get(["id 1", "id 9"]), counts, documents.columns().keys()
 
-    # The callback may come before the new index takes its place, or just behind that.
+    # The callback may come before or after the new index takes its place.
     with Documents(tmp_path / "a.idx", progress=meanwhile) as documents:
         meanwhile.read = read
         documents.put([document(n, n=n) for n in range(3)])
         [(nearest, _, counts, keys)] = meanwhile.answers
         assert nearest in ([], ["text 1"]) and set(counts) <= {0, 3} and keys in ([], ["n"])
-        # This one is built anew, of more than four times as many.
+        # With more than four times as many documents, the index is built anew.
         meanwhile.read = read
         documents.put([document(n, n=-n) for n in range(20)])
         [_, (nearest, [one, other], counts, keys)] = meanwhile.answers
@@ -848,7 +842,7 @@ def test_a_read_is_of_the_new_index_where_one_is_built_meanwhile(tmp_path, monke
             assert other.returncode == 0
 
     def index():
-        # Once an index is taken for the read, another takes its place.
+        # Another index takes the place of the one that is being read.
         monkeypatch.undo()
         index = taken()
         build()
@@ -905,7 +899,6 @@ def test_the_size_of_memory_that_is_given_last_counts_for_all_stores_of_a_folder
     first.close()
     second = Documents(tmp_path / "a.idx", memory="64MiB")
     assert size(first) == size(second) == size(Documents(tmp_path / "a.idx")) == "64MiB"
-    # One that is refused changes nothing.
     with pytest.raises(ValueError, match="too small"):
         Documents(tmp_path / "a.idx", memory=1)
     assert size(first) == "64MiB"
@@ -977,13 +970,12 @@ for at in range(0, 100_000, 7):
         assert other.stdout.readline() == "go\n"
         for _ in range(calls):
             assert other.stdout.readline() == "put\n"
-        # In the middle of the next call, or of one behind it.
         other.send_signal(signal.SIGKILL)
     with Documents(tmp_path / "a.idx") as documents:
         there = list(documents.scan(vectors=True))
         assert len(there) == len(documents)
         numbers = sorted(one.metadata["n"] for one in there)
-        assert numbers == list(range(len(numbers)))  # those of each call in their order
+        assert numbers == list(range(len(numbers)))  # in the order of each call
         assert len(numbers) >= 7 * calls
         for one in there:
             n = one.metadata["n"]

@@ -1,4 +1,4 @@
-"""Documents as a dict by id, and calls with arguments of another form than a method takes."""
+"""Documents as a dict by id, and arguments of the wrong form."""
 
 import pickle
 import uuid
@@ -47,7 +47,6 @@ def test_keys_items_and_values_are_those_of_a_dict(documents):
     assert list(documents.values()) == list(everything.values()) and len(documents.values()) == len(documents.items()) == 6
     assert ("id 1", everything["id 1"]) in documents.items() and ("id 1", everything["id 2"]) not in documents.items()
     assert everything["id 1"] in documents.values()
-    # A view is of the documents as they are.
     keys = documents.keys()
     documents.delete(["id 1"])
     assert len(keys) == 5 and "id 1" not in keys and "id 1" not in list(keys)
@@ -158,7 +157,6 @@ def test_the_remedy_for_a_single_value_is_a_call_that_works(documents):
     ],
 )
 def test_a_search_has_one_vector(wrong, words, documents):
-    # Also before the first document, and without a vector in any document.
     for given in ([], [Document("bare", "without a vector")], [document(1), document(2)]):
         documents.put(given)
         refused((TypeError, ValueError), lambda: documents.search(wrong(vector(1))), *words)

@@ -1,4 +1,4 @@
-"""Stores of documents in forked processes, as those of web servers and of multiprocessing are; and what killed ones leave."""
+"""Stores of documents in forked processes, and after the end of killed processes."""
 
 import errno
 import fcntl
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:This process.*multi-threaded:Dep
 
 
 class Forked:
-    """A process that is forked from this one when it is entered, and calls by name what it is told; what they return, or raise, comes back as a text."""
+    """A forked process that makes named calls, and returns their results or errors as text."""
 
     def __init__(self, **calls):
         self._calls = calls
@@ -59,7 +59,7 @@ class Forked:
 
 
 def calls(documents, n):
-    """What a forked process does with a store that it has inherited: it puts and deletes the document of a number."""
+    """The calls of a forked process with an inherited store."""
     return {
         "len": lambda: len(documents),
         "get": lambda: documents.get(["id 1"])[0].content,
@@ -75,10 +75,10 @@ def test_a_forked_process_takes_a_lock_of_its_own(tmp_path):
     documents = Documents(tmp_path / "a.idx")
     documents.put([document(1)])
     with Forked(**calls(documents, 2), other=lambda: len(Documents(tmp_path / "a.idx"))) as worker:
-        # The parent has it: here it is read alone.
+        # The parent has the store open for changes.
         assert [worker(name) for name in ("len", "get", "search", "other")] == ["1", "text 1", "id 1", "1"]
         assert [worker(name) for name in ("put", "update")] == ["InUseError"] * 2
-        # It closes what it has open itself, which is nothing that its parent goes by.
+        # The process closes only its own handles, which the parent does not use.
         assert worker("close") == "None"
         documents.put([document(3)])
         assert worker("put") == "InUseError"
@@ -92,7 +92,6 @@ def test_a_forked_process_takes_a_lock_of_its_own(tmp_path):
         assert worker("len") == "4" and worker("delete") == "InUseError"
         documents.close()
         assert worker("delete") == "1"
-    # It ended without closing.
     documents.put([document(5)])
     assert sorted(one.id for one in documents.scan()) == ["id 1", "id 3", "id 4", "id 5"]
     documents.close()
@@ -109,7 +108,6 @@ def test_a_process_that_was_forked_from_a_forked_one(tmp_path):
             with Forked(**calls(documents, 3)) as worker:
                 said.extend([worker("len"), worker("put")])
 
-        # By another thread than the one that this process began with.
         thread = threading.Thread(target=fork)
         thread.start()
         thread.join()
@@ -158,7 +156,7 @@ sys.stdin.read()
 
 @pytest.mark.parametrize("built", [False, True])
 def test_a_forked_process_waits_for_no_thread_that_puts(tmp_path, built):
-    """The thread is in the midst of a build, at a place where it holds all locks of the store."""
+    """The thread is within a build, and holds all locks of the store."""
     begun, go_on = threading.Event(), threading.Event()
     if built:
         with Documents(tmp_path / "a.idx") as documents:
@@ -178,7 +176,7 @@ def test_a_forked_process_waits_for_no_thread_that_puts(tmp_path, built):
     finally:
         go_on.set()
         thread.join()
-    # The new index may be in its place before the thread goes on.
+    # The new index may be in its place before the thread continues.
     assert found.pop("len") in (str(int(built)), "19")
     assert found == {"put": "InUseError", "update": "InUseError", "close": "None"}
     assert len(documents) == 19
@@ -189,7 +187,7 @@ def test_a_change_that_was_begun_before_the_fork_is_not_made_by_the_forked_proce
     documents = Documents(tmp_path / "a.idx")
 
     class Metadata(dict):
-        """Forks when it is read, which is in the midst of a call, with the lock taken."""
+        """Forks when it is read, in the middle of a call that holds the lock."""
 
         def items(self):
             self.process = os.fork()
@@ -236,7 +234,7 @@ def test_an_empty_folder_is_an_empty_store(tmp_path):
 
 @pytest.fixture
 def unfinished(tmp_path):
-    """The folder of a first build that has written all but its manifest, in the moment before that, or when its process was killed then."""
+    """The folder of a first build without its manifest, as it is just before the commit."""
     path = tmp_path / "a.idx"
     stratann.build(numpy.stack([vector(n) for n in range(300)]), path, metric="cosine", attributes={"_stratann_id": [f"id {n}" for n in range(300)]})
     (path / "MANIFEST").rename(path / "MANIFEST.new")
@@ -252,7 +250,7 @@ def test_a_first_put_that_was_killed_is_made_again(tmp_path, unfinished):
     assert len(here) == here.count() == 0 and here.get(["id 1"]) == [None] and here.search(vector(1)) == [] and list(here.scan()) == []
     with child(tmp_path, "documents.put([document(1), document(2)]); print(len(documents))") as other:
         assert other.communicate()[0] == "2\n"
-    # Whoever has read meanwhile sees it.
+    # Readers see the change.
     assert len(here) == 2
     here.put([document(3)])
     here.close()
@@ -267,13 +265,12 @@ def test_a_first_index_that_comes_while_it_is_opened_is_opened(unfinished, monke
         monkeypatch.undo()
         return look(path)
 
-    # Between the attempt to open it, and the look at what is there.
     monkeypatch.setattr(stratann._stratann, "is_vacant", come)
     assert len(Documents(unfinished)) == 300
 
 
 def test_a_first_put_may_be_killed_at_any_time(tmp_path):
-    # Where that is depends on the machine; all is right at any.
+    # The position depends on the machine; each is right.
     work = f"""
 import os, signal
 documents = Documents({str(tmp_path / "a.idx")!r}, progress=lambda *_: os.kill(os.getpid(), signal.SIGKILL))
@@ -294,7 +291,7 @@ def test_a_first_put_that_fails_leaves_nothing_that_is_said_of_what_comes_later(
 
     with Documents(tmp_path / "a.idx") as documents:
         documents.put([document(n) for n in range(20)])
-    # Whether it is heard before the index is there is left to chance.
+    # The signal may come before or after the commit.
     with pytest.raises(RuntimeError, match="stopped"):
         Documents(tmp_path / "c.idx", progress=stop).put([document(n) for n in range(20)])
     assert (tmp_path / "c.idx.lock").read_bytes() == b""
@@ -304,7 +301,7 @@ def test_a_first_put_that_fails_leaves_nothing_that_is_said_of_what_comes_later(
     copied.close()
     del copied
     assert (tmp_path / "b.idx.lock").read_bytes() == b"" and not (tmp_path / "b.idx").exists()
-    # A copy of others comes there, its MANIFEST last.
+    # Another program copies an index, and its MANIFEST comes last.
     shutil.copytree(tmp_path / "a.idx", tmp_path / "b.idx", ignore=shutil.ignore_patterns("MANIFEST"))
     with pytest.raises(stratann.StratannError, match="wait for it.*put its MANIFEST back"):
         Documents(tmp_path / "b.idx")
@@ -324,7 +321,6 @@ def test_a_first_put_that_cannot_be_noted_is_made_again(tmp_path, monkeypatch):
     here.close()
     with child(tmp_path, "documents.put([document(1), document(2)])") as other:
         other.communicate()
-    # What another process puts there is seen.
     assert len(here) == 2
     here.put([document(3)])
     assert len(here) == 3
@@ -349,7 +345,7 @@ def test_an_index_whose_manifest_is_away_is_not_an_empty_store(tmp_path):
         Documents(tmp_path / "a.idx")
     shutil.move(tmp_path / "MANIFEST", tmp_path / "a.idx" / "MANIFEST")
     assert len(Documents(tmp_path / "a.idx")) == 2
-    # Nor is one that a single put built, and that has no log: all of its files are those of a first build.
+    # One put built this store, so it has no log.
     with Documents(tmp_path / "b.idx") as documents:
         documents.put([document(n) for n in range(20)])
     assert (tmp_path / "b.idx.lock").read_bytes() == b""
@@ -359,7 +355,6 @@ def test_an_index_whose_manifest_is_away_is_not_an_empty_store(tmp_path):
         (path / "MANIFEST").unlink(missing_ok=True)
         with pytest.raises(stratann.StratannError, match="no MANIFEST"):
             Documents(path)
-    # Nor is a folder of something else.
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "notes.txt").write_text("of somebody")
     with pytest.raises(stratann.StratannError, match="no MANIFEST"):

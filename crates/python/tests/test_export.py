@@ -1,4 +1,4 @@
-"""All of an index as files that other programs read."""
+"""Exports of an index."""
 
 import json
 
@@ -35,10 +35,10 @@ def test_an_export_has_all_that_lives(index, small, tmp_path, name):
     attributes = {"row": [line.get("row") for line in beside]}
     again = stratann.build(tmp_path / name, tmp_path / "b.idx", ids=ids, degree=16, build_list=40, attributes=attributes)
     queries = small[:40]
-    # So few are all looked at.
+    # The list has all vectors, so the results are exact.
     for found, expected in zip(again.search(queries, 5, list_size=600), index.search(queries, 5, list_size=600)):
         assert (found == expected).all()
-    # What is only searched is exported as well.
+    # An index that is open only for searches is exported as well.
     index.close()
     assert stratann.open(tmp_path / "a.idx").export(tmp_path / name, overwrite=True)["vectors"] == 518
 

@@ -1,4 +1,4 @@
-"""What stands in and around the folder of an index: other programs' files, other indexes, and a process that goes elsewhere."""
+"""The folder of an index: foreign files, other indexes, and changes of the working directory."""
 
 import logging
 import shutil
@@ -74,7 +74,9 @@ def test_a_reader_knows_that_another_index_has_taken_its_place(path, small):
 
 
 def test_a_reader_is_told_that_another_object_takes_no_more_changes(path, small, tmp_path):
-    """The folder is the same and its files are another index's: searches go by the object that changed it until that is closed."""
+    """Another index's files are in the folder. Searches use the object that changed it until it is
+    closed.
+    """
     stratann.build(small[:200], tmp_path / "other.idx", degree=16, build_list=32)
     reader, writer = stratann.open(path), stratann.open(path)
     writer.insert(small[300:301])
@@ -100,7 +102,9 @@ def test_logging_says_what_the_engine_does(path, caplog):
 
 
 def test_a_program_that_ends_while_a_line_is_handed_over_ends_well(path):
-    """The thread that hands lines over may not have the interpreter when that is taken down; what is left of them is not lost."""
+    """The thread that passes log lines on must not have the interpreter's lock at its end. No line
+    is lost.
+    """
     program = (
         "import logging, sys, time, stratann\n"
         "class Slow(logging.Handler):\n"

@@ -1,4 +1,4 @@
-"""Vectors by their ids, all of them in batches, handles in other processes, and what other packages get."""
+"""Vectors by their ids, batches, handles in other processes, and conversions for other packages."""
 
 import multiprocessing
 import pickle
@@ -17,7 +17,7 @@ HUGE = 2**64 - 2
 
 @pytest.fixture(scope="module", params=["stratann", "decouplevs", "aisaq", "spann"])
 def built(request, tmp_path_factory, small):
-    """The folder of an index of the first thousand rows of `small`. Tests copy it."""
+    """An index of the first thousand rows of `small`. Tests copy it."""
     path = tmp_path_factory.mktemp("built") / "built.idx"
     options = {} if request.param == "spann" else {"degree": 16, "build_list": 40}
     stratann.build(small[:BUILT], path, preset=request.param, **options)
@@ -26,7 +26,6 @@ def built(request, tmp_path_factory, small):
 
 @pytest.fixture
 def path(built, tmp_path):
-    """A copy of it that a test may change."""
     return shutil.copytree(built, tmp_path / "live.idx")
 
 
@@ -119,7 +118,9 @@ def test_look_ups_beside_upserts_miss_nothing(path, small):
 
 
 def searched(index, queries, k):
-    """What a worker process does: the handle comes pickled. By a strategy whose answers do not follow the order in which reads complete."""
+    """Searches in a worker process with a pickled handle. Best-first results do not depend on the
+    order of reads.
+    """
     strategy = None if index.preset == "spann" else "best-first"
     return index.search(queries, k, strategy=strategy)
 
@@ -174,7 +175,6 @@ def test_pyarrow_gets_tables(index, small, queries):
     ids, distances = index.search(queries[:3], 4, list_size=40)
     table = stratann.to_arrow(ids, distances)
     assert table["rank"].to_pylist() == [0, 1, 2, 3] * 3
-    # What came out goes in again.
     assert index.search(index.get([5, 900]).to_arrow()["vector"], 1)[0].shape == (2, 1)
 
 
@@ -200,7 +200,7 @@ def test_a_forked_process_is_told_to_open_the_index(path):
     def child():
         try:
             index[5]
-        except Exception as error:  # whatever it is, it is told
+        except Exception as error:
             queue.put(str(error))
 
     process = multiprocessing.get_context("fork").Process(target=child)

@@ -1,4 +1,4 @@
-"""What several indexes found, merged; `stratann.ray` and `bench/shards.py` do so."""
+"""Merged results of several indexes, as in `stratann.ray` and `bench/shards.py`."""
 
 import numpy
 
@@ -7,7 +7,7 @@ from stratann.merging import NOTHING, nearest
 
 
 def found(*rows):
-    """Ids and distances of an index, from pairs of each query."""
+    """Ids and distances of an index, from the pairs of each query."""
     ids = numpy.array([[id for id, _ in row] for row in rows], numpy.uint64)
     return ids, numpy.array([[distance for _, distance in row] for row in rows], numpy.float32)
 
@@ -38,7 +38,7 @@ def test_where_there_are_fewer_than_k_the_rest_is_nothing():
     b = found([(3, 0.5)])
     assert merged([a, b], 2) == [[(3, 0.5), (7, 1.0)]]
     assert merged([a, b], 4) == [[(3, 0.5), (7, 1.0), nothing, nothing]]
-    # Two that are nothing are not one that comes twice, and one that comes twice leaves room for nothing.
+    # Two missing results do not count as a repeated one. A repeated result leaves a place empty.
     assert merged([a, a], 3) == [[(7, 1.0), nothing, nothing]]
     empty = (numpy.empty((1, 0), numpy.uint64), numpy.empty((1, 0), numpy.float32))
     assert merged([empty, b], 2) == [[(3, 0.5), nothing]]

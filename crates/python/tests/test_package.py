@@ -1,4 +1,4 @@
-"""The package itself: its names, its types, its documentation."""
+"""The names, types and docstrings of the package."""
 
 import importlib.metadata
 import importlib.util
@@ -40,7 +40,6 @@ def test_failures_are_runtime_errors():
     assert stratann.StratannError.__module__ == "stratann"
     for kind in (stratann.DamagedError, stratann.InUseError, stratann.OutdatedError, stratann.NoSpaceError):
         assert issubclass(kind, stratann.StratannError) and kind.__module__ == "stratann"
-    # What catches Ctrl-C catches it, and what catches errors does not.
     assert issubclass(stratann.Interrupted, KeyboardInterrupt)
     assert not issubclass(stratann.Interrupted, Exception)
 

@@ -1,4 +1,6 @@
-"""Each role of an index on a tier: what is read is what the place has, and the index stays whole without it."""
+"""Each role of an index on a tier: searches read the place, and the index stays complete without
+it.
+"""
 
 import os
 
@@ -8,18 +10,17 @@ import pytest
 import stratann
 
 
-# What is compared is found by a search whose way does not follow the order in which reads come in.
+# Best-first results do not depend on the order of reads.
 STEADY = {"strategy": "best-first"}
 
 
 def pages(folder):
-    """The files that searches read."""
     names = [name for name in os.listdir(folder) if name.startswith(("graph-", "packed-", "adjacency-", "vectors-"))]
     return [os.path.join(folder, name) for name in sorted(names)]
 
 
 def spoil(file):
-    """Another byte in each page but the first."""
+    """Changes a byte in each page but the first."""
     with open(file, "r+b") as opened:
         size = opened.seek(0, os.SEEK_END)
         for page in range(4096, size, 4096):
@@ -79,7 +80,7 @@ def test_build_makes_copies_and_changes_go_home(tmp_path, small, queries):
         live = index.search(queries, 10, list_size=100)
     assert stratann.verify(path)["problems"] == []
     stored = stratann.open(path, place=place)
-    # The checkpoint that `close` left has another graph than memory had.
+    # The checkpoint of `close` has another graph than memory had.
     truth = stratann.truth(small, queries, 10)
     for found in [live, stratann.open(path).search(queries, 10, list_size=100), stored.search(queries, 10, list_size=100)]:
         assert stratann.recall(found, truth) > 0.97

@@ -1,4 +1,4 @@
-"""A damaged index, built anew from what can be read of it."""
+"""Repairs of a damaged index."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ BUILT = 1000
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory, small):
-    """The folder of an index of the first thousand rows of `small`. Tests copy it."""
+    """An index of the first thousand rows of `small`. Tests copy it."""
     path = tmp_path_factory.mktemp("built") / "built.idx"
     stratann.build(small[:BUILT], path, preset="diskann", degree=16, build_list=40)
     return path
@@ -21,12 +21,11 @@ def built(tmp_path_factory, small):
 
 @pytest.fixture
 def path(built, tmp_path):
-    """A copy of it that a test may change."""
     return shutil.copytree(built, tmp_path / "a.idx")
 
 
 def flip(path, kind, place):
-    """Flips a bit of the file of a kind, at a share of its length."""
+    """Flips a bit at a share of the length."""
     (file,) = path.glob(f"{kind}-*")
     data = bytearray(file.read_bytes())
     data[int(len(data) * place)] ^= 0x10
@@ -39,7 +38,7 @@ def test_a_whole_index_is_left_alone(path):
     assert not report["repaired"]
     assert report["lost"] == []
     assert report["vectors"] == BUILT
-    # The cap counts the whole process, and so what other tests have left in it.
+    # The cap includes the memory that earlier tests left in this process.
     forced = stratann.repair(path, threads=1, memory="4GiB", force=True)
     assert forced["repaired"] and forced["vectors"] == BUILT and forced["vectors_lost"] == 0
 

@@ -1,4 +1,4 @@
-"""Opening an index and searching it, as a user does."""
+"""Opening and searching an index."""
 
 import asyncio
 import os
@@ -43,7 +43,7 @@ def test_k_is_the_width(k, index, queries, photos_truth):
 
 
 def test_one_query_gives_one_row(index, queries):
-    # Best first: pipelined, the way of a search follows the order in which reads come in.
+    # The results of a pipelined search depend on the order of reads.
     many = index.search(queries[:1], 5, strategy="best-first")
     one = index.search(queries[0], 5, strategy="best-first")
     assert one[0].shape == one[1].shape == (5,)
@@ -67,7 +67,7 @@ def test_every_way_of_searching_finds(strategy, navigation, whole_page, index, q
 
 
 def mean(index, queries, **options):
-    """What a query took on average, and the answers."""
+    """The mean costs of a query, and the results."""
     ids, distances, stats = index.search(queries, 10, threads=1, return_stats=True, **options)
     return stats["per_query"], (ids, distances)
 
@@ -110,7 +110,7 @@ def test_exact_distances_are_those_of_whole_vectors(tmp_path, small, queries):
     wide = small.astype(numpy.float64)
     right = ((wide[exact_ids.astype(int)] - queries[:, None].astype(numpy.float64)) ** 2).sum(axis=2)
     numpy.testing.assert_array_equal(exact_distances, right.astype(numpy.float32))
-    # By ids: distances that are not exact say nothing of whether another vector is as near.
+    # An inexact distance does not show whether another vector is as near, so only ids are compared.
     assert stratann.recall((ids, distances), (exact_ids, None)) >= 0.97
     off = numpy.abs(numpy.sort(distances) / exact_distances - 1)
     assert 0 < off.mean() < 0.1
@@ -129,7 +129,7 @@ def test_a_cache_saves_reads_and_finds_the_same(cache, apart, queries):
     assert without["cache_hits"] == 0 and with_cache["cache_hits"] > 0
     assert with_cache["graph_reads"] < without["graph_reads"]
     assert stratann.recall(found, expected) >= 0.99
-    # What is cached is expanded without waiting, so a search may take another way; a whole list leaves only one.
+    # Cached nodes are expanded without a wait, so only a whole list gives the same results.
     whole = {"list_size": 2000, "benefit": 0.0, **steady}
     (_, expected), (cost, found) = mean(bare, queries[:50], **whole), mean(cached, queries[:50], **whole)
     assert cost["cache_hits"] > 1000
@@ -225,7 +225,7 @@ def test_other_threads_run_during_a_search(index, queries):
     thread = threading.Thread(target=count)
     thread.start()
     try:
-        # While one search goes on; a busy machine may give the other thread no time in the first.
+        # A busy machine may give the other thread no time during the first search.
         for _ in range(20):
             before = laps[0]
             index.search(many, 10, list_size=100, threads=1)
@@ -408,13 +408,13 @@ def test_a_file_that_is_no_index_is_refused(fixtures):
 def test_a_cut_file_is_refused(photos, queries, tmp_path):
     for name in sorted(file.name for file in photos.iterdir() if file.stat().st_size > 1):
         if name.startswith(("ids-", "recall-")):
-            continue  # see the next two tests
+            continue
         copy = tmp_path / f"{name}.idx"
         cut_in_half(photos, copy, name)
         with pytest.raises((stratann.StratannError, ValueError), match=name):
-            # Opening loads what every search needs, and under a budget what is read most; the rest is loaded, or read, by
-            # the first search that wants it. An index with a cache is not unpacked, so it needs the
-            # counts of reads.
+            # Opening loads the data that every search needs, and under a budget the data that is
+            # read most. The first search loads the rest. An index with a cache is not unpacked, so
+            # it needs the counts of reads.
             stratann.open(copy, memory="64MiB", cache="64KiB").search(queries[:1], recall=0.9)
 
 
@@ -439,7 +439,7 @@ def test_look_ups_do_without_a_cut_file_of_ids(photos, base, tmp_path, caplog):
 
 
 def cut_in_half(index, copy, name):
-    """Copies an index, whose file of this name loses its second half."""
+    """Copies an index, and cuts the file of this name in half."""
     shutil.copytree(index, copy)
     file = copy / name
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
@@ -487,7 +487,7 @@ def texts(fixtures):
 
 @pytest.fixture(scope="module", params=["l2", "cosine"])
 def embedded(request, tmp_path_factory, texts):
-    """An index of embeddings, whose vectors are kept in two parts, and its metric."""
+    """An index of embeddings, with vectors in two parts, and its metric."""
     path = tmp_path_factory.mktemp("embedded") / request.param
     stratann.build(texts, path, metric=request.param, layout="layered", degree=24, build_list=40, calibrate=False, threads=1)
     return path, request.param
@@ -495,7 +495,7 @@ def embedded(request, tmp_path_factory, texts):
 
 def test_distances_of_embeddings_are_exact_unless_others_are_asked_for(embedded, texts):
     path, metric = embedded
-    # A catalog of one index searches it alone, without the distances that several have to have in common.
+    # A catalog of one index needs no exact distances, unlike one of several.
     index, catalog = stratann.open(path), stratann.Catalog(path.parent)
     queries = texts[:100]
     wide = texts.astype(numpy.float64)
@@ -514,7 +514,6 @@ def test_distances_of_embeddings_are_exact_unless_others_are_asked_for(embedded,
         right = ((rows - asked) ** 2).sum(axis=2) if metric == "l2" else 1 - products / lengths
         numpy.testing.assert_allclose(distances, right, atol=1e-6)
         assert (numpy.diff(distances, axis=1) >= 0).all()
-    # A vector is no distance from itself.
     ids, distances = index.search(queries, 10)
     assert (ids[:, 0] == numpy.arange(100)).mean() > 0.99 and (distances[:, 0] < 1e-6).all()
 
@@ -528,7 +527,7 @@ def test_no_estimate_is_nearer_than_nothing(embedded, texts):
     estimates = [index.search(texts, k, list_size=60, strategy="best-first", exact=False) for k in (1, 2, 10)]
     for ids, distances in estimates:
         assert (distances >= 0).all() and (numpy.diff(distances, axis=1) >= 0).all()
-        # Of equal distances the smaller id comes first.
+        # Of equal distances, the smaller id comes first.
         tied = numpy.diff(distances, axis=1) == 0
         assert (numpy.diff(ids.astype(numpy.int64), axis=1)[tied] > 0).all()
     exact = index.search(texts, 10, list_size=60, strategy="best-first")

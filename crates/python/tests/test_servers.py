@@ -1,4 +1,4 @@
-"""stratann.MemoryServer, StorageServer and ComputeServer: the servers of an index in a Python process."""
+"""stratann.MemoryServer, StorageServer and ComputeServer."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ import pytest
 import stratann
 
 SECRET = "a secret of these tests"
-SOON = 60.0  # Seconds: the machine of the tests may have other work.
+SOON = 60.0  # in seconds; the machine may be busy
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def folder(tmp_path_factory, small):
 
 
 def threads():
-    """The engine's threads of this process, by their names."""
+    """The engine's threads of this process, by name."""
     tasks = f"/proc/{os.getpid()}/task"
     names = []
     for task in os.listdir(tasks):
@@ -35,12 +35,12 @@ def threads():
                 names.append(name.read().strip())
         except FileNotFoundError:
             continue
-    # The one that hands the log over is there until the end.
+    # The thread that passes log messages on stays until the end.
     return sorted(name for name in names if name.startswith("stratann-") and name != "stratann-loggin")
 
 
 def until(happens):
-    """What a function gives once that is something."""
+    """Waits until a function returns a true value, and returns this value."""
     end = time.monotonic() + SOON
     while time.monotonic() < end:
         found = happens()
@@ -89,7 +89,7 @@ def test_changes_are_followed(folder, small, queries, tmp_path):
             stratann.StorageServer(own, changes=True)
         with stratann.ComputeServer(memory.address, storage.address, threads=1) as compute:
             with stratann.connect(compute.address, timeout=SOON) as client:
-                # More than a thousand that wait are merged, and the memory server goes on to that.
+                # More than a thousand waiting vectors are merged, and the memory server follows.
                 many = numpy.concatenate([queries, small[:1000]])
                 ids = numpy.arange(50_000, 50_000 + len(many))
                 client.upsert(many, ids)
@@ -97,7 +97,7 @@ def test_changes_are_followed(folder, small, queries, tmp_path):
                 until(lambda: memory.stats()["nodes"] > len(small))
                 found, distances = client.search(queries, k=1)
                 assert numpy.array_equal(found[:, 0], ids[: len(queries)]) and not distances.any()
-    # Nobody has it open any more, and what was acknowledged is there.
+    # The servers are closed, and acknowledged changes are there.
     with stratann.open(own) as index:
         assert len(index) == len(small) + len(many)
         index.delete(ids[:1])
@@ -110,7 +110,7 @@ print(storage.address, flush=True)
 signal.pause()
 """
 
-# A change that Ctrl-C ends, of storage that has stopped: what the exception says, in a line.
+# Ctrl-C ends a change while storage is stopped. The exception is printed in a line.
 INTERRUPTED = """
 import signal, sys, numpy, stratann
 # Who starts the tests may ignore it, and so would this process.
@@ -146,7 +146,7 @@ def test_a_change_that_is_interrupted_does_not_say_that_it_was_made(what, folder
                     process.stdin.write("\n")
                     process.stdin.flush()
                     assert process.stdout.readline() == "asks\n"
-                    # The first part of it is there: ids, and as many bytes of rows again and more where they are upserted.
+                    # The first part has arrived: the ids, and for upserts also the rows.
                     until(lambda: asked() > before + 100_000)
                     process.send_signal(signal.SIGINT)
                     said = process.stdout.readline()
@@ -164,7 +164,7 @@ def test_changes_need_no_memory_server(folder, queries, tmp_path):
             assert client.changes and client.dim == queries.shape[1] and len(client) == 2000
             client.upsert(queries[:3], [9000, 9001, 9002])
             assert client.delete([9000, 5_000_000]) == 1
-            # The length includes the changes since the last merge.
+            # The length includes changes since the last merge.
             assert len(client) == 2002 and client
     with stratann.open(own) as index:
         assert len(index) == 2002
@@ -173,7 +173,7 @@ def test_changes_need_no_memory_server(folder, queries, tmp_path):
             assert not client.changes
             with pytest.raises(ValueError, match="changes=True.*nothing was changed"):
                 client.delete([1])
-        # Who needs the memory server waits for it.
+        # A search waits for the memory server.
         with stratann.connect(compute.address, timeout=SOON) as client:
             with pytest.raises(stratann.ServerTimeoutError, match="memory server"):
                 client.search(queries[:1], timeout=3)
@@ -193,7 +193,7 @@ def test_health_says_for_whom_a_compute_server_waits(folder, queries):
                 assert client.search(queries[:5])[0].shape == (5, 10)
 
 
-# A memory server that can be stopped by itself.
+# A memory server in a process that can be stopped.
 APART = """
 import sys, stratann
 with stratann.MemoryServer(sys.argv[1]) as memory:
@@ -211,7 +211,7 @@ def test_health_waits_for_who_is_silent_and_others_run_meanwhile(folder):
             apart.send_signal(signal.SIGSTOP)
             said = []
 
-            # What was on its way when the server stopped is a sign of life yet.
+            # Messages in transit at the stop still count as a sign of life.
             def unwell():
                 now = compute.health()
                 return None if now["well"] else now
@@ -225,7 +225,7 @@ def test_health_waits_for_who_is_silent_and_others_run_meanwhile(folder):
             took = time.monotonic() - begun
             apart.send_signal(signal.SIGCONT)
             assert address in said[0]["trouble"], said
-            # Had it kept the interpreter, there would have been a turn or two, in whatever time.
+            # If the call kept the interpreter, there would have been a turn or two.
             assert took > 0.5 and turns > 20, (took, turns)
             until(lambda: compute.health()["well"])
         apart.stdin.close()
@@ -300,7 +300,8 @@ def test_wrong_calls_say_what_would_be_right(folder, tmp_path):
         stratann.ComputeServer(place, place, threads="many")
 
 
-# Servers that nobody closes, of which one takes changes, and a forked process that has none of their threads.
+# Servers that are never closed, one of which accepts changes, and a forked process without their
+# threads.
 LEFT = """
 import os, sys, warnings
 import numpy, stratann

@@ -1,4 +1,4 @@
-"""What takes minutes: `make test-slow` runs it."""
+"""Tests of minutes, for `make test-slow`."""
 
 import json
 import os
@@ -24,7 +24,8 @@ print(json.dumps({"grown": (after - before) * 1024, "parts": index.build_report[
 
 
 def test_a_build_stays_under_its_memory_and_finds(base, queries, tmp_path):
-    # Ten views of the photographs' descriptors, each a little different: 200,000 rows, a graph of 51 MB and more.
+    # The rows are ten slightly different views of the descriptors: 200,000 rows, and a graph of at
+    # least 51 MB.
     generator = numpy.random.default_rng(1)
     views = [
         numpy.clip(base.astype(numpy.int16) + generator.integers(-12, 13, base.shape), 0, 255).astype(numpy.uint8)

@@ -1,4 +1,4 @@
-"""Copies of an index that somebody goes on changing."""
+"""Copies of an index during changes."""
 
 import threading
 
@@ -71,7 +71,7 @@ def test_a_callback_that_raises_leaves_nothing(index, tmp_path):
 
     with pytest.raises(ValueError, match="enough"):
         index.snapshot(tmp_path / "b.idx", progress=stop)
-    # Where it came too late the copy is whole.
+    # If the signal came too late, the copy is complete.
     assert not (tmp_path / "b.idx").exists() or stratann.verify(tmp_path / "b.idx")["problems"] == []
 
 

@@ -1,4 +1,4 @@
-"""Threads of one program, and several objects of one folder: they change it together, and see what all of them did."""
+"""Threads, and several objects of one folder, that change it together."""
 
 import os
 import shutil
@@ -28,13 +28,13 @@ def path(built, tmp_path):
 
 
 def nearest(index, row):
-    """The ids of the answers to a row that are at distance 0, as a set."""
+    """The ids of the results at distance 0."""
     ids, distances = index.search(row, 10, list_size=200)
     return {int(id) for id, distance in zip(ids, distances) if distance == 0}
 
 
 def at_once(count, work):
-    """Has so many threads do `work(thread)`, which begin together, and raises what one of them raised."""
+    """Runs `work(thread)` on threads that begin together, and raises an error of one of them."""
     barrier, wrong = threading.Barrier(count), []
 
     def run(thread):
@@ -55,7 +55,7 @@ def at_once(count, work):
 
 @pytest.fixture
 def elsewhere(another_process):
-    """Has another process insert a vector; says "done", or which error that was."""
+    """Inserts in another process, and returns "done", or the name of the error."""
 
     def insert(path, id):
         return another_process(
@@ -81,7 +81,7 @@ def test_blocks_in_four_threads_change_one_index(path, small, elsewhere):
                 index.insert(small[id], ids=[id])
                 index.upsert(small[id + 500], ids=[id + 500])
                 index.delete([thread * 10 + turn])
-                # What was acknowledged is found at once, through whichever object.
+                # Acknowledged changes are found at once, through every object.
                 assert id in index and id in reader and id in nearest(reader, small[id])
                 assert thread * 10 + turn not in reader
             assert id in index and id in reader and id + 500 in reader
@@ -89,7 +89,6 @@ def test_blocks_in_four_threads_change_one_index(path, small, elsewhere):
     at_once(4, work)
     assert len(reader) == len(stratann.open(path)) == BUILT + 16
     assert reader.is_current() and reader.refresh() is False
-    # All have ended: somebody else may change it.
     assert elsewhere(path, 7000) == "done"
 
 
@@ -133,7 +132,7 @@ def test_the_last_object_gives_the_lock_back(path, small, elsewhere):
     one.close()
     reader.close()
     assert elsewhere(path, 7000) == "InUseError"
-    # It goes on by the other's.
+    # The object uses the index of the other object now.
     assert {1000, 1001} <= set(one.ids().tolist()) == set(reader.ids().tolist())
     two.delete([1000])
     assert 1000 not in one and 1000 not in reader
@@ -156,7 +155,6 @@ def test_an_object_that_nobody_has_any_more_gives_the_lock_back(path, small, els
     del two
     assert {1000, 1001} <= set(reader.ids().tolist()) and 1001 in nearest(reader, small[1001])
     assert elsewhere(path, 7000) == "done"
-    # Without anybody else.
     index = stratann.open(path)
     index.insert(small[1002], ids=[1002])
     del index, reader
@@ -183,7 +181,7 @@ def test_objects_that_change_it_together_are_opened_alike(options, words, path, 
         other.insert(small[1001], ids=[1001])
     for word in [*words, "open for changes in this process", "Open both objects with the same options, or close"]:
         assert word in str(error.value)
-    # Its searches see all the same.
+    # Its searches see all changes.
     assert 1000 in nearest(other, small[1000])
     index.close()
     other.insert(small[1001], ids=[1001])
@@ -202,7 +200,7 @@ def test_a_folder_is_known_by_whatever_path(path, small, tmp_path, monkeypatch, 
         assert len(index) == BUILT + 4
         index.close()
     assert elsewhere(path, 7000) == "done"
-    # It may be moved meanwhile.
+    # The folder may be moved.
     opened[0].insert(small[1010], ids=[1010])
     path.rename(tmp_path / "moved.idx")
     moved = stratann.open(tmp_path / "moved.idx")
@@ -213,7 +211,7 @@ def test_a_folder_is_known_by_whatever_path(path, small, tmp_path, monkeypatch, 
     moved.close()
     assert elsewhere(tmp_path / "moved.idx", 7001) == "done"
     (tmp_path / "moved.idx").rename(path)
-    # One that was copied is another one.
+    # A copy of the folder is another index.
     copy = stratann.open(shutil.copytree(path, tmp_path / "copy.idx"))
     index = stratann.open(path)
     copy.insert(small[1004])
@@ -289,7 +287,7 @@ def test_a_forked_process_has_a_writer_of_its_own(path, small):
 @pytest.mark.filterwarnings("ignore:This process.*multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("changed", [False, True])
 def test_a_forked_process_waits_for_no_lock_of_its_parent(changed, path, small):
-    """A thread may be in the midst of a change when another one forks: here it is the same thread, which has all locks."""
+    """Here, the thread that forks has all locks, like a thread within a change."""
     index = stratann.open(path)
     if changed:
         index.insert(small[1000], ids=[1000])
@@ -338,7 +336,7 @@ def test_a_forked_process_waits_for_no_lock_of_its_parent(changed, path, small):
     assert found.pop("own") == str(BUILT + changed)
     assert found.pop("close") == "OutdatedError"
     assert set(found.values()) == {"StratannError"}
-    # With no lock held, facts are known where nothing is open for changes.
+    # Without locks, the child knows these facts if nothing is open for changes.
     free = in_child()
     assert free["len"] == free["dim"] == free["repr"] == ("StratannError" if changed else "done")
     assert free["search"] == free["insert"] == free["flush"] == free["stats"] == "StratannError"
@@ -349,7 +347,9 @@ def test_a_forked_process_waits_for_no_lock_of_its_parent(changed, path, small):
 
 
 def test_a_callback_leaves_an_index_that_another_thread_closes(path, small, elsewhere):
-    """Whoever closes waits for the insert, and the insert for its callback, which is not to wait for whoever closes."""
+    """The close waits for the insert, and the insert for its callback, which must not wait for the
+    close.
+    """
     one, begun, said = stratann.open(path), threading.Event(), []
 
     def close():
@@ -364,7 +364,8 @@ def test_a_callback_leaves_an_index_that_another_thread_closes(path, small, else
         said.append("called")
         closer.start()
         begun.wait()
-        # Each order is right. After this the other thread mostly waits, which is the order that stood still.
+        # Each order is right. After this sleep the other thread mostly waits, which is the order
+        # that once hung.
         time.sleep(0.3)
         with stratann.open(path) as two:
             said.append(1000 in two or len(two) >= BUILT)
@@ -384,7 +385,7 @@ def test_what_all_objects_leave_in_the_midst_of_a_change_is_closed_at_its_end(pa
 
     def leave(*_):
         if others:
-            # The first leaves it to the second, which nobody has any more.
+            # The first object leaves the index to the second, which was freed.
             one.close()
             others.clear()
 
@@ -444,7 +445,9 @@ def test_an_object_of_other_options_is_told_of_a_call_that_still_reads(path, sma
 
 
 def test_other_threads_go_on_while_an_object_ends_that_nobody_has_any_more(path, small):
-    """With a switch interval that nothing reaches, another thread goes on only when this one gives the interpreter up."""
+    """With this switch interval, another thread continues only if this one releases the
+    interpreter.
+    """
     went, interval = [], sys.getswitchinterval()
     # A thread that wakes late may miss one turn.
     for turn in range(50):

@@ -1,4 +1,4 @@
-"""The exact answer, and recall."""
+"""Exact results, and recall."""
 
 import numpy
 import pytest
@@ -38,7 +38,6 @@ def test_of_fewer_rows_than_are_wanted_there_are_all(small, queries, tmp_path):
     index.insert(small[20:22])
     more = stratann.truth(small[:22], queries[:5], 30)
     numpy.testing.assert_array_equal(index.search(queries[:5], 30)[0], more[0])
-    # Without places that have no answer.
     lists = stratann.to_lists(*found)
     assert [len(answers) for answers in lists] == [20] * 5
     assert lists[3] == list(zip(ids[3, :20].tolist(), distances[3, :20].tolist()))

@@ -25,7 +25,7 @@ def test_ctrl_c_ends_an_open_that_unpacks(photos):
                 assert str(interrupted) == "interrupted; nothing was changed"
                 break
             except KeyboardInterrupt:
-                # The signal came before the opening, or after it.
+                # The signal came before or after the opening.
                 delay = delay * 1.5 if delay < 0.1 else 0.001
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -53,7 +53,7 @@ def test_ctrl_c_ends_a_close_that_unpacks(photos, tmp_path):
                 # The changes are in the index, so the text does not say that nothing was changed.
                 if isinstance(pressed, stratann.Interrupted) and str(pressed) == "interrupted":
                     break
-                # The signal came before the close opened the index, or after it.
+                # The signal came before or after the opening by `close`.
                 delay = delay * 1.1 if delay < 0.1 else 0.001
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)

@@ -1,4 +1,4 @@
-"""An index that changes: insert, upsert, delete, flush, compact and close, as a user does."""
+"""Changes of an index: insert, upsert, delete, flush, compact and close."""
 
 import os
 import re
@@ -19,7 +19,7 @@ BUILT = 1000
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory, small):
-    """The folder of an index of the first thousand rows of `small`. Tests copy it."""
+    """An index of the first thousand rows of `small`. Tests copy it."""
     path = tmp_path_factory.mktemp("built") / "built.idx"
     stratann.build(small[:BUILT], path, degree=16, build_list=40, threads=1)
     return path
@@ -27,7 +27,6 @@ def built(tmp_path_factory, small):
 
 @pytest.fixture
 def path(built, tmp_path):
-    """A copy of it that a test may change."""
     return shutil.copytree(built, tmp_path / "live.idx")
 
 
@@ -37,7 +36,7 @@ def index(path):
 
 
 def nearest(index, row):
-    """The ids of the answers to a row that are at distance 0, as a set."""
+    """The ids of the results at distance 0."""
     ids, distances = index.search(row, 10, list_size=400)
     return {int(id) for id, distance in zip(ids, distances) if distance == 0}
 
@@ -100,7 +99,6 @@ def test_deleted_ids_are_not_answered(index, small):
     for id in gone:
         ids, _ = index.search(small[id], 10, list_size=100)
         assert not set(gone.tolist()) & set(ids.tolist())
-    # An id that is free again may be given again.
     index.insert(small[0], numpy.array([0]))
     assert 0 in nearest(index, small[0])
 
@@ -113,7 +111,7 @@ def test_stats_count_what_changed(path, small):
     index.delete(numpy.array([1, 2, 1049]))
     index.upsert(small[1100:1101], numpy.array([3]))
     stats = index.stats()
-    # All went into the graph on storage; of these three were deleted and one replaced.
+    # Three were deleted and one replaced.
     assert (stats["vectors"], stats["logged"], stats["deleted"]) == (BUILT + 51, 0, 4)
     assert stats["direct"]["inserts"] == 51
     assert stats["direct"]["changes"] > 51
@@ -133,7 +131,7 @@ def test_the_preset_says_how_vectors_get_in(preset, direct, tmp_path, small):
     else:
         assert stats["direct"] is None
     assert all(id in nearest(index, row) for id, row in zip(range(500, 520), small[500:520]))
-    # A checkpoint is made when it is closed, so that nobody has to read the log.
+    # `close` writes a checkpoint, so that no later process reads the log.
     index.close()
     again = stratann.open(tmp_path / "i")
     assert len(again) == 520
@@ -144,7 +142,7 @@ def test_the_preset_says_how_vectors_get_in(preset, direct, tmp_path, small):
 
 @pytest.fixture
 def two_thousand(tmp_path, small):
-    """The folder of an index that is large enough for a merge to be worth it."""
+    """An index that is large enough for a merge."""
     path = tmp_path / "more.idx"
     stratann.build(small, path, degree=16, build_list=40, threads=1)
     return path
@@ -158,7 +156,6 @@ def test_a_merge_begins_by_itself_when_a_tenth_is_deleted(two_thousand, small):
     index.delete(numpy.arange(399, 1010))
     until = time.monotonic() + 300
     while index.stats()["deleted"] > 0 and time.monotonic() < until:
-        # Searches and changes go on meanwhile.
         assert 1500 in nearest(index, small[1500])
         time.sleep(0.05)
     stats = index.stats()
@@ -199,7 +196,7 @@ def test_nightly_upserts_take_no_more_room_and_leave_few_deleted(two_thousand, s
     for night in range(4):
         with stratann.open(two_thousand) as index:
             index.upsert(small[night : 1500 + night], ids)
-        # What is left when the block ends is no reason for a merge, which is due from a thousand on.
+        # The few remaining deletes are no reason for a merge, which is due from a thousand on.
         stats = stratann.open(two_thousand).stats()
         assert stats["vectors"] - stats["deleted"] == 2000 and stats["deleted"] < 1000
         assert bytes_of(two_thousand) < 2.5 * built
@@ -264,7 +261,7 @@ def test_a_callback_cannot_close_what_it_is_called_from(path, small):
 
     index.insert(small[1000:1100], progress=close_and_change)
     assert said and "is being changed" in said[0] and 5 not in index
-    # While another thread closes, what is called from a change goes in.
+    # While another thread closes the index, a call from within a change may still change it.
     began, closer = threading.Event(), threading.Thread(target=index.close)
 
     def change(*_):
@@ -319,15 +316,15 @@ def test_refresh_shows_what_another_one_changed(path, small, another_process):
     assert reader.is_current() and reader.refresh() is False
     assert len(reader) == BUILT + 99
     assert 1042 in nearest(reader, small[1042]) and 7 not in nearest(reader, small[7])
-    # A checkpoint, and a merge, are changes as well.
+    # Checkpoints and merges are changes as well.
     another_process(path, "index.insert(small[1000:1001], ids=[5000]); index.delete([5000]); index.close()")
     assert not reader.is_current() and reader.refresh() is True
     assert 1042 in nearest(reader, small[1042]) and len(reader) == BUILT + 99
-    # Whoever closes so small an index merges it: there is to be something to merge again.
+    # The close of so small an index merges it, so there must be more to merge.
     another_process(path, "index.delete([9]); index.compact(); index.close()")
     assert not reader.is_current() and reader.refresh() is True
     assert 1042 in nearest(reader, small[1042]) and len(reader) == BUILT + 98
-    # What this process changes all of its objects know.
+    # All objects of this process see the changes of each other.
     writer = stratann.open(path)
     writer.delete([8])
     assert writer.is_current() and writer.refresh() is False
@@ -343,7 +340,7 @@ def test_a_forked_process_merges_nothing(two_thousand, small):
     if child == 0:
         said = "nothing"
         try:
-            # It has no thread that merges, and must not wait for one.
+            # This process has no thread that merges, and must not wait for one.
             signal.alarm(300)
             with pytest.raises(stratann.OutdatedError, match="forked.*open the index again"):
                 index.close()
@@ -359,7 +356,6 @@ def test_a_forked_process_merges_nothing(two_thousand, small):
         said = pipe.read().decode()
     assert os.waitpid(child, 0)[1] == 0
     assert said == "1500"
-    # The parent's goes on, and merges.
     index.delete(numpy.arange(500, 1000))
     until = time.monotonic() + 300
     while index.stats()["deleted"] > 0 and time.monotonic() < until:
@@ -387,7 +383,7 @@ def test_ctrl_c_says_how_many_rows_are_in(upserted, path, base, ctrl_c):
     first = 2000 if upserted else BUILT
     assert first in nearest(index, rows[0])
     if not upserted:
-        # The call that it names has all rows count on from the first ones.
+        # The ids of the call that the error names continue after the first rows.
         first_missing, behind = BUILT + done, BUILT + len(rows)
         assert f"Insert the others, vectors[{done}:], with ids=range({first_missing}, {behind}), and with the attributes" in str(interrupted)
         with pytest.raises(ValueError, match="all missing rows"):
@@ -410,7 +406,7 @@ def test_what_a_callback_raises_says_how_many_rows_are_in(path, base):
 
 
 def test_compact_merges(path, small):
-    # On a slow machine, a merge of its own could end before the call.
+    # On a slow machine, a background merge could end before the call.
     index = stratann.open(path, merges=False)
     index.insert(small[1000:1100])
     index.delete(numpy.arange(10))
@@ -434,7 +430,7 @@ def test_compact_merges(path, small):
         "bytes_after",
         "seconds",
     }
-    # None waited for it: all were linked when they came.
+    # No vector waited for the merge.
     counts = ("vectors", "merged", "direct", "removed")
     assert tuple(report[name] for name in counts) == (1090, 0, 100, 10)
     assert report["seconds"] > 0 and report["bytes_after"] > 0
@@ -446,7 +442,6 @@ def test_compact_merges(path, small):
     assert index.verify()["problems"] == []
     assert 1050 in nearest(index, small[1050])
     assert 5 not in nearest(index, small[5])
-    # Changes go on, with the next id.
     assert index.insert(small[1100]).tolist() == [1100]
     assert len(index) == 1091
 
@@ -479,7 +474,7 @@ def test_a_block_gives_the_lock_back(path, small, another_process):
         assert re.search("wait.*LOCK.*Searches need no lock", refused)
         assert vectors == str(BUILT + 1), "a reader needs no lock, and sees the changes that were logged when it was opened"
     assert stratann.open(path).insert(small[1001]).tolist() == [1001]
-    # It still searches, with what the other object of this process has added.
+    # Its searches include the other object's changes.
     assert len(index) == BUILT + 2
     assert 1000 in nearest(index, small[1000])
 
@@ -509,7 +504,7 @@ def test_who_opens_the_index_sees_the_changes(path, small, another_process):
     assert (len(early), len(late)) == (BUILT, BUILT + 99)
     assert 1042 in nearest(late, small[1042]) and 7 not in nearest(late, small[7])
     assert 1042 not in nearest(early, small[1042]) and 7 in nearest(early, small[7])
-    # A reader that is open when the files are replaced goes on with those it has.
+    # A reader that is open continues with the replaced files.
     another_process(path, "index.compact(); index.close()")
     assert 7 in nearest(early, small[7])
     assert 1042 in nearest(late, small[1042])
@@ -551,7 +546,7 @@ def test_searches_go_on_while_another_thread_changes(path, small):
     try:
         while not stop.is_set():
             there = acknowledged[0]
-            # The last row whose insert had returned, and one that was always there.
+            # The last row whose insert had returned is there, and so is an old row.
             assert there - 1 in nearest(index, small[there - 1])
             assert 17 in nearest(index, small[17])
             searches += 1
@@ -679,7 +674,6 @@ def test_a_forked_process_is_told_to_open_the_index_itself(path, small):
     with os.fdopen(reader, "rb") as pipe:
         assert pipe.read().decode().split(",") == ["stratann.open"] * 6 + ["1010"]
     assert os.waitpid(child, 0)[1] == 0
-    # The parent's index is as it was.
     assert index.insert(small[1010]).tolist() == [1010]
     assert 1010 in nearest(index, small[1010])
 
@@ -690,7 +684,7 @@ def test_an_index_that_merges_only_by_hand_says_that_its_codes_say_little_of_wha
     stratann.build(rows[:1_000], tmp_path / "drift.idx").close()
     with stratann.open(tmp_path / "drift.idx", merges=False) as index:
         assert index.stats()["trouble"] is None
-        # In pieces: many rows at once are merged.
+        # Many rows at once would be merged.
         for first in range(1_000, 1_500, 100):
             index.insert(rows[first : first + 100] + 30)
         stats = index.stats()
@@ -729,7 +723,7 @@ def test_an_insert_that_was_killed_goes_on(given, beside, path, base, tmp_path):
         before = len(index) - BUILT
         assert 0 < before < len(rows)
         if not given:
-            # All of them would be in twice.
+            # All of these rows would be in the index twice.
             with pytest.raises(FileExistsError, match=f"first {before} of {len(rows)} are in.*resume=True"):
                 index.insert(rows, attributes=attributes)
         inserted = index.insert(rows, ids, attributes=attributes, resume=True)
@@ -739,7 +733,6 @@ def test_an_insert_that_was_killed_goes_on(given, beside, path, base, tmp_path):
         numpy.testing.assert_array_equal(index.get(inserted).vectors, rows)
         if beside:
             assert index.count(f"part >= {before}") == len(rows) - before
-        # All are in: it does nothing.
         numpy.testing.assert_array_equal(index.insert(rows, ids, attributes=attributes, resume=True), inserted)
         assert len(index) == BUILT + len(rows)
         assert index.forget_cut_off() == 0
@@ -752,7 +745,6 @@ def test_an_insert_that_was_interrupted_goes_on_or_is_forgotten(path, base, ctrl
         index.insert(rows, progress=ctrl_c(lambda stage, done, total: done > 0))
     done = raised.value.done
     assert 0 < done < len(rows)
-    # Who inserts other rows meanwhile gets other ids.
     other = index.insert(base[6000:6002])
     assert other[0] == BUILT + len(rows)
     ids = index.insert(rows, resume=True)
@@ -776,7 +768,6 @@ def test_an_interrupted_insert_goes_on_as_its_exception_says_in_another_object(p
     ids = range(BUILT + done, BUILT + len(rows))
     assert f"vectors[{done}:], with ids=range({ids.start}, {ids.stop})" in str(raised.value)
     with stratann.open(path, merges=False) as index:
-        # Whatever else is called, the same rows are not in twice.
         index.upsert(rows[:1], [BUILT])
         with pytest.raises(ValueError, match="was cut off or is still running, and it uses the ids from"):
             index.upsert(rows[-1:], [ids[-1]])
@@ -794,7 +785,7 @@ def test_what_is_known_again_is_an_insert_of_many_rows(index, small):
     with pytest.raises(ValueError, match="not known to this index"):
         index.insert(small[1000:1010], resume=True)
     assert len(index) == BUILT + 10
-    # Ids tell it, from the beginning on.
+    # The ids identify the insert from the beginning.
     ids = [7_000, 8_000, 9_000]
     for _ in range(2):
         index.insert(small[1010:1013], ids, resume=True)

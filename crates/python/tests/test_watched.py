@@ -1,4 +1,4 @@
-"""Live recall: some of the queries that an index served are answered exactly."""
+"""Live recall, from exact results for a sample of queries."""
 
 import asyncio
 import os
@@ -14,14 +14,13 @@ import stratann
 
 @pytest.fixture
 def two_thousand(tmp_path, small):
-    """The folder of an index that a test may change."""
     path = tmp_path / "changed.idx"
     stratann.build(small, path, degree=16, build_list=40, threads=1)
     return path
 
 
 def until_measured(index, samples):
-    """Waits until the thread has measured so many samples of an object."""
+    """Waits until the thread has measured this many samples."""
     until = time.monotonic() + 300
     while index.stats()["live_recall"]["samples_measured"] < samples and time.monotonic() < until:
         time.sleep(0.01)
@@ -29,7 +28,7 @@ def until_measured(index, samples):
 
 
 def measured_by_hand(rows, ids, queries, found):
-    """The mean recall of answers, by all rows."""
+    """The mean recall of results, by brute force."""
     hits = 0
     for query, answers in zip(queries, found):
         distances = ((rows.astype(numpy.int64) - query.astype(numpy.int64)) ** 2).sum(axis=1)
@@ -42,7 +41,7 @@ def test_what_is_measured_is_what_all_rows_say(photos, queries, photos_truth):
     index = stratann.open(photos, watch_recall=100)
     some = queries[:100]
     assert index.stats()["live_recall"]["last"] is None
-    # Answers of best-first searches do not depend on the order in which reads come in.
+    # Best-first results do not depend on the order of reads.
     found, distances = index.search(some, 10, list_size=12, strategy="best-first")
     until_measured(index, 1)
     told = index.stats()["live_recall"]
@@ -61,7 +60,7 @@ def test_a_sample_goes_on_through_changes_and_a_close(two_thousand, small, base,
     with index:
         index.insert(base[2000:2100], numpy.arange(5000, 5100))
         index.delete(numpy.arange(0, 2000, 5))
-        # The second time searches know which nodes are deleted, and go on by that.
+        # The second measurement knows which nodes are deleted.
         for _ in range(2):
             found, _ = index.search(some, 10, list_size=12, strategy="best-first", whole_page=False)
             told = index.measure_recall()
@@ -70,13 +69,13 @@ def test_a_sample_goes_on_through_changes_and_a_close(two_thousand, small, base,
         expected = measured_by_hand(rows[live], ids[live], some, found)
         assert told["last"]["found"] == pytest.approx(expected)
         index.search(some, 5, recall=0.9)
-    # What was served before the close is measured behind it.
+    # Queries from before the close are measured after it.
     assert index.stats()["live_recall"]["waiting"] == 50
     told = index.measure_recall()
     assert told["last"]["asked"] == 0.9 and told["last"]["queries"] == 50
     assert told["all"]["queries"] == 150 and told["all"]["k"] is None
     assert told == index.stats()["live_recall"]
-    # Objects that change a folder together need not have one sample.
+    # Objects that change a folder together may have different samples.
     with index:
         index.delete([1])
         with stratann.open(two_thousand, merges=False) as other:
@@ -89,11 +88,11 @@ def test_objects_of_one_folder_have_samples_of_their_own(two_thousand, base, que
     second = stratann.open(two_thousand, watch_recall=20)
     with first:
         first.insert(base[2000:2010], numpy.arange(5000, 5010))
-    # What the first one left serves the first one alone.
+    # The sample of the first object contains only its own searches.
     second.search(queries[:7])
     assert first.stats()["live_recall"]["waiting"] == 0
     assert second.stats()["live_recall"]["waiting"] == 7
-    # The first one opens the folder again, with another thread that measures, and goes.
+    # The first object opens the folder again, with another measuring thread, and is freed.
     another_process(two_thousand, "index.delete([3]); index.close()")
     first.refresh()
     del first
@@ -110,12 +109,12 @@ def test_a_sample_goes_on_while_another_object_changes_the_folder(two_thousand, 
     with other:
         other.insert(base[2000:2100], numpy.arange(5000, 5100))
         assert watching.stats()["live_recall"]["waiting"] == 5
-        # The index that both search now was opened by the other one.
+        # The other object opened the index that both search now.
         watching.search(queries[:3], 10, list_size=300)
         assert watching.stats()["live_recall"]["waiting"] == 8
         told = watching.measure_recall()
         assert (told["samples_measured"], told["last"]["queries"], told["waiting"]) == (1, 8, 0)
-        # In the background, too, of searches of either form.
+        # In the background too, for both kinds of search.
         watching.search(queries[:10], 10, list_size=300)
 
         async def search():
@@ -130,7 +129,6 @@ def test_a_sample_goes_on_while_another_object_changes_the_folder(two_thousand, 
             with pytest.raises(ValueError, match="watch_recall is not given"):
                 other.measure_recall()
         watching.search(queries[:4], 10, list_size=300)
-    # And after the other one has closed it.
     assert watching.stats()["live_recall"]["waiting"] == 4
     watching.search(queries[:4], 10, list_size=300)
     told = watching.measure_recall()
@@ -142,7 +140,7 @@ def test_searches_of_another_object_are_in_no_sample_of_this_one(two_thousand, b
     watching = stratann.open(two_thousand, watch_recall=500)
     other = stratann.open(two_thousand)
     with watching:
-        # The index that both search now was opened by the first one, with its sample.
+        # The first object opened the index that both search now, with its sample.
         watching.insert(base[2000:2001], [5000])
         other.search(queries[:40])
 
@@ -167,9 +165,9 @@ def test_a_sample_goes_on_in_an_index_that_is_taken_up_again(two_thousand, base,
     def close_and_change(*_):
         if done:
             return
-        # The export still reads the index that is closed here, so the insert takes it up again.
+        # The export still reads the closed index, so the insert uses it again.
         other.close()
-        # Meanwhile the folder is open for reading, and measured there.
+        # Meanwhile the folder is open for reading, and is measured there.
         watching.search(queries[:3])
         other.insert(base[2001:2002], [5001])
         watching.search(queries[:14])
@@ -250,7 +248,7 @@ def test_it_is_not_carried_to_other_processes(photos, queries):
         try:
             with pytest.raises(stratann.StratannError, match="forked"):
                 index.measure_recall()
-            # It must not wait for a thread that is not here.
+            # The process must not wait for a missing thread.
             del index
             said = "gone"
         except BaseException as error:
@@ -281,7 +279,6 @@ def test_searches_of_many_threads_are_sampled_and_measured(photos, queries):
     until_measured(index, 1)
     told = index.measure_recall()
     assert told["error"] is None and told["thrown_away"] == 0
-    # Such searches miss nothing.
     assert told["all"]["found"] == told["all"]["lowest"] == 1.0
     # All samples but the last were full.
     assert told["all"]["queries"] == 20 * (told["samples_measured"] - 1) + told["last"]["queries"]

@@ -1,15 +1,13 @@
-"""A collection that somebody lives with: a year of days, or by default sixteen, each of which changes it in another way.
+"""A collection over sixteen days, or with `STRATANN_SLOW=1` a year. The seed determines all events.
 
-    every day     rows come, a tenth of those that are there are replaced, every third day a twentieth is deleted
-    some days     the process is killed after its last acknowledged change; two threads change at once; changes go through a catalog;
-                  a snapshot is taken while rows come
-    by season     rows of the kind of the first day, then others far from them, then others that stand in a crowd
-    evening       the index has exactly what was acknowledged, and verifies
-    some evenings it finds as a fresh build of the same rows does, also under a memory cap, which the peak of a process keeps; it is no larger and reads no more than
-                  the bounds below say. After a kill these two are those of the morning: a merge that was due is made by whoever opens the index for changes and
-                  closes it
-
-All that happens follows from the seed. `STRATANN_SLOW=1` makes it a year.
+every day     rows are inserted, a tenth is replaced, and every third day a twentieth is deleted
+some days     a kill after the last acknowledged change; changes by two threads, or through a
+              catalog; a snapshot during inserts
+by season     rows as on the first day, then rows far from them, then rows in a crowd
+evening       the index has exactly the acknowledged rows, and `verify` finds no problem
+some evenings recall is as after a fresh build of the same rows, also under a memory cap, which the
+              process keeps; bytes and reads are within the bounds below, and after a kill as in the
+              morning, since the next close makes a merge that was due
 """
 
 import json
@@ -26,24 +24,25 @@ import pytest
 import stratann
 
 DIM = 24
-# By default, each way of a change comes twice, and the last evening is that of a kill.
+# Sixteen days have each kind of day twice, and end with a kill.
 DAYS = 365 if "STRATANN_SLOW" in os.environ else 16
-# Rows that come on a day.
+# New rows each day.
 COME = 40
-# How much a collection may differ from a fresh build of the same rows: bytes and reads a query as a multiple, recall@10 by so much.
+# A collection may differ from a fresh build by these bounds: bytes and reads a query as a multiple,
+# and recall@10.
 BYTES, READS, RECALL = 2.5, 1.3, 0.01
 PRESETS = ("stratann", "decouplevs", "odinann", "aisaq", "spann", "tiered-cluster")
-# Searches of graphs go by a list that is long enough for graphs which several threads made to find alike. In decouplevs re-ranking does not end early: where it does, a
-# build's recall is .96 to .99, and another on each day.
+# The list is long enough for graphs of several threads to find alike. In decouplevs, with an early
+# end of re-ranking, recall varies from .96 to .99 by day.
 GRAPH = {"list_size": 200}
 SEARCHES = {"stratann": GRAPH, "decouplevs": {**GRAPH, "benefit": 0.0}, "odinann": GRAPH, "aisaq": GRAPH}
-# Bytes that searches are given on some evenings, the program included: less than the peak of a process grows by where nothing is given. And what these are divided into.
+# Searches on some evenings have this budget. Without a budget, the peak of a process grows by more.
 CAP = {"tiered-cluster": 14_000_000}
 PARTS = "program queries codes codebook tables cache places inserting navigation graph_pages vector_pages changes".split()
 
 
 class Collection:
-    """What is to be in the index: the vector of each id."""
+    """The vector of each id that must be in the index."""
 
     def __init__(self, seed):
         self.random = numpy.random.default_rng(seed)
@@ -101,7 +100,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def killed(path, changes):
-    """Makes changes in a process that is killed after the last one was acknowledged."""
+    """Makes changes in a process that is killed after the last change was acknowledged."""
     (ids, come), (replaced, replacing), delete = changes
     file = path.with_name("changes.npz")
     numpy.savez(file, ids=ids, come=come, replaced=replaced, replacing=replacing, delete=delete)
@@ -137,7 +136,9 @@ def through_a_catalog(path, changes):
 
 
 def with_a_snapshot(path, changes):
-    """Takes a snapshot while a thread makes changes: the copy has those of before, and of each call the first rows, as of one moment."""
+    """Takes a snapshot during changes. The copy has the state before, and the first rows of each
+    call, as of one moment.
+    """
     (ids, come), upsert, delete = changes
     half = len(ids) // 2
     copy = path.with_name("copy")
@@ -162,13 +163,12 @@ def with_a_snapshot(path, changes):
     assert not failed, failed
     copied = stratann.open(copy)
     there = copied.ids()
-    # Other ids are larger.
     assert set(before) <= set(there) and (there == numpy.sort(numpy.concatenate([before, ids[half : half + len(there) - len(before)]]))).all()
     vectors = copied.get(upsert[0]).vectors
     is_new = (vectors == upsert[1]).all(axis=1)
     first_old = int(is_new.argmin()) if not is_new.all() else len(is_new)
     assert (vectors[first_old:] == old[first_old:]).all()
-    # Rows are replaced behind the last that comes.
+    # Rows are replaced after the last insert.
     assert first_old == 0 or len(there) == len(before) + len(ids) - half
     assert not stratann.verify(copy)["problems"]
     shutil.rmtree(copy)
@@ -183,7 +183,9 @@ WAYS = (in_a_block, killed, with_a_snapshot, by_threads, in_a_block, through_a_c
 
 
 def is_looked_at(day):
-    """Whether the index is compared with a fresh build in the evening: each tenth day, the last one, and each fifth that ends with a kill."""
+    """Whether the index is compared with a fresh build: each tenth day, the last day, and each
+    fifth day that ends with a kill.
+    """
     return day % 10 == 9 or day == DAYS - 1 or day % (5 * len(WAYS)) == 15
 
 
@@ -192,7 +194,6 @@ def size(path):
 
 
 def share_of(ids, truth):
-    """Recall@10."""
     return numpy.mean([len(set(ours) & set(right)) / 10 for ours, right in zip(ids, truth)])
 
 
@@ -217,7 +218,7 @@ print(json.dumps({"grown": peak() - before, "ids": ids.tolist()}))
 
 
 def found_under(cap, path, queries, truth, options):
-    """Recall@10 in a process of its own under a memory cap, and by how many bytes its peak grows."""
+    """Recall@10 in a process with a memory cap, and the growth of its peak in bytes."""
     file = path.with_name("queries.npy")
     numpy.save(file, queries)
     words = [sys.executable, "-c", SEARCHING, str(path), str(file), str(cap), json.dumps(options)]
@@ -226,7 +227,6 @@ def found_under(cap, path, queries, truth, options):
 
 
 def evening(path, collection, day, preset, full):
-    """Looks at everything."""
     said = f"{preset}, day {day}"
     ids, vectors = collection.table()
     index = stratann.open(path)

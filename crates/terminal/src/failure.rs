@@ -1,4 +1,4 @@
-//! The end of a command: three exit statuses, and one line on standard error with the reason.
+//! The end of a command: three exit statuses, and a line on standard error.
 
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -7,13 +7,11 @@ use std::process::ExitCode;
 /// Why a command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// The command line is wrong: an argument or a combination of arguments is invalid. The exit
-    /// status is 2.
+    /// The command line is invalid. The exit status is 2.
     Wrong(String),
-    /// The command line is correct, and the command failed. The exit status is 1.
+    /// The command failed. The exit status is 1.
     Failed(String),
-    /// The reader of the output has closed the pipe (`stratann stats | head`). No error is printed,
-    /// and the exit status is 0.
+    /// The reader of the output has closed the pipe: no error is printed, and the status is 0.
     Closed,
 }
 
@@ -60,8 +58,7 @@ impl From<stratann::data::DataError> for Failure {
     }
 }
 
-/// Converts an error of writing to standard output. [`Failure::file`] converts errors of files, and
-/// names the file.
+/// This error is about standard output. [`Failure::file`] converts errors of files.
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Failure {
         match error.kind() {
@@ -87,7 +84,6 @@ pub fn report(outcome: Result<(), Failure>) -> ExitCode {
         Err(Failure::Failed(message)) => (message, 1),
         Err(Failure::Wrong(message)) => (message, 2),
     };
-    // If standard error is closed, only the exit status reports the error.
     let _ = writeln!(std::io::stderr(), "error: {message}");
     ExitCode::from(status)
 }

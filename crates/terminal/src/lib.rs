@@ -1,5 +1,4 @@
-//! Terminal input and output, shared by the command and its benchmarks. This crate knows no command
-//! and no option.
+//! Terminal input and output for the command and its benchmarks, without knowledge of commands.
 //!
 //! ```text
 //! progress.rs  bars on a terminal, log lines elsewhere, the signals that end a program

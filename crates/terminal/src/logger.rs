@@ -1,5 +1,5 @@
-//! Messages on standard error, in the form that their reader needs. A terminal gets plain lines. A
-//! server's log gets lines with the time, and a log collector gets JSON.
+//! Messages on standard error: plain lines on a terminal, lines with the time in a server's log,
+//! and JSON for a log collector.
 //!
 //! ```text
 //!   Form::Plain   warning: the memory server at 10.0.0.1:7700 is not connected any more ...
@@ -27,11 +27,10 @@ pub enum Form {
 
 static FORM: OnceLock<Form> = OnceLock::new();
 
-/// The environment variable with the lowest level to show: error, warn, info, debug or off.
+/// The variable with the lowest level to show: error, warn, info, debug or off.
 const LEVEL: &str = "STRATANN_LOG";
 
-/// Shows messages of this level and of more severe levels on standard error. `STRATANN_LOG`
-/// overrides the level.
+/// Shows messages from this level on, unless `STRATANN_LOG` sets another.
 pub fn install(level: log::LevelFilter, form: Form) {
     let named = std::env::var(LEVEL).ok();
     let level = named.and_then(|name| name.parse().ok()).unwrap_or(level);
@@ -40,7 +39,6 @@ pub fn install(level: log::LevelFilter, form: Form) {
     }
 }
 
-/// A message as JSON.
 #[derive(Serialize)]
 struct Event<'a> {
     time: &'a str,
@@ -49,7 +47,7 @@ struct Event<'a> {
     message: &'a str,
 }
 
-/// Formats a message. `level` is `None` for output that is shown at any level.
+/// `level` is `None` for output at any level.
 fn line(
     form: Form,
     now: SystemTime,
@@ -74,18 +72,17 @@ fn line(
                 target,
                 message,
             };
-            // The serialization cannot fail, since all fields are strings.
+            // All fields are strings.
             serde_json::to_string(&event).unwrap_or_else(|_| message.to_owned())
         }
     }
 }
 
-/// Formats a time in UTC, to the millisecond, as in RFC 3339.
+/// The time is in UTC to the millisecond, as in RFC 3339.
 fn time(at: SystemTime) -> String {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    // In this computation years begin with March, so that a leap day is the last day of its year.
-    // 400 years have 146,097 days, and 1970-01-01 is day 719,468 from 0000-03-01 on.
+    // Years begin with March, so that leap days end years; 1970-01-01 is day 719,468.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -109,16 +106,14 @@ fn time(at: SystemTime) -> String {
 fn write(level: Option<log::Level>, target: &str, message: &str) {
     let form = FORM.get().copied().unwrap_or(Form::Plain);
     let line = line(form, SystemTime::now(), level, target, message);
-    // If standard error is closed, the message is lost.
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Shows text that is not a log message: progress, or the effect of a signal.
+/// Shows progress, or the effect of a signal.
 pub(crate) fn say(message: &str) {
     write(None, "stratann", message);
 }
 
-/// Prints the log messages of all crates of the program.
 struct Logger;
 
 impl log::Log for Logger {
@@ -146,9 +141,7 @@ mod tests {
 
     #[test]
     fn moments_are_those_of_the_calendar() {
-        // `date -u -d @N +%FT%TZ` printed these times. They are the first day, leap days of years
-        // that are divisible by 4 and by 400, a day of a year without a leap day, and ends of
-        // years.
+        // From `date -u -d @N +%FT%TZ`.
         for (seconds, right) in [
             (0, "1970-01-01T00:00:00.007Z"),
             (951_782_400, "2000-02-29T00:00:00.007Z"),

@@ -1,5 +1,5 @@
-//! Standard output, and files for results. If a pipe closes early, `println!` panics. The functions
-//! of this module return the error, and [`crate::failure`] then ends the program without a message.
+//! Standard output, and files for results. Unlike `println!`, these functions do not panic on a
+//! closed pipe.
 
 use std::fs::File;
 use std::io::{self, BufWriter, StdoutLock, Write};
@@ -30,7 +30,7 @@ impl Output {
         Ok(())
     }
 
-    /// Writes one JSON object on one line (JSON lines), and flushes it so that a reader can follow.
+    /// Writes one JSON object on one line, and flushes the line for a reader that follows.
     pub fn json_line<T: Serialize>(&mut self, value: &T) -> Result<(), Failure> {
         serde_json::to_writer(&mut self.0, value)?;
         writeln!(self.0)?;
@@ -45,15 +45,14 @@ impl Output {
         Ok(())
     }
 
-    /// Flushes the output. Otherwise, an error of writing the last bytes would be lost.
+    /// Flushes the output. Otherwise, an error of the last bytes would be lost.
     pub fn finish(mut self) -> Result<(), Failure> {
         self.0.flush()?;
         Ok(())
     }
 }
 
-/// Refuses a file for results that could not be written, before the work begins. An existing file
-/// is refused unless `overwrite` is set.
+/// Refuses, before the work, a file that cannot be written, or that exists without `overwrite`.
 pub fn refuse(path: &Path, overwrite: bool) -> Result<(), Failure> {
     if path.is_dir() {
         return Err(Failure::Wrong(format!(

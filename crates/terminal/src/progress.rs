@@ -1,5 +1,5 @@
-//! Shows the progress of long work, and catches the signals that stop it, such as Ctrl-C. On a
-//! terminal, progress is a bar with the time left. Elsewhere, it is log lines.
+//! Shows the progress of long work, and catches the signals that stop it. On a terminal, progress
+//! is a bar with the time left; elsewhere, log lines.
 
 use std::ffi::c_int;
 use std::io::IsTerminal;
@@ -16,18 +16,16 @@ use crate::logger::say;
 use crate::size;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-/// Whether the work looks at [`interrupted`], so that a signal only asks it to stop.
+/// Whether a signal only asks the work to stop, since the work looks at [`interrupted`].
 static HEEDED: AtomicBool = AtomicBool::new(false);
 static HANDLER: Once = Once::new();
 
-/// After this call, Ctrl-C, `kill` or a hang-up ends the program with an error and status 1. Work
-/// that has to clean up calls [`catch_interrupts`].
+/// From now on, Ctrl-C, `kill` or a hang-up ends the program with status 1, without a cleanup.
 pub fn end_at_interrupts() {
     install();
 }
 
-/// After this call, the first Ctrl-C, `kill` or hang-up only asks the work to stop, so that it can
-/// clean up. A second signal ends the program.
+/// From now on, the first signal only asks the work to stop, and the second ends the program.
 pub fn catch_interrupts() {
     HEEDED.store(true, Ordering::SeqCst);
     install();
@@ -40,14 +38,11 @@ fn install() {
                 "cannot handle signals ({error}); Ctrl-C and kill will end the program without removing its temporary files"
             );
         };
-        // The thread that serves the handlers also installs them. If handlers were installed first
-        // and no thread could be started, no signal would end the program any more. The work waits
-        // until the handlers are installed, since a signal before that would leave temporary files
-        // behind.
+        // This thread installs the handlers: without it, no signal would end the program. The work
+        // waits, since an early signal would leave temporary files.
         let (installed, until_installed) = std::sync::mpsc::channel();
         let serve = move || match Signals::new(heeded()) {
             Ok(mut signals) => {
-                // An error means that the waiting thread is gone.
                 let _ = installed.send(());
                 signals.forever().for_each(stop);
             }
@@ -62,9 +57,7 @@ fn install() {
     });
 }
 
-/// Ignores the signal of a write beyond the file size limit (`ulimit -f`). After this call, such a
-/// write is an error, as on a full disk, and does not end the program. If the signal cannot be
-/// handled, the function logs a warning, and such a write ends the program.
+/// Turns a write beyond the file size limit (`ulimit -f`) into an error.
 pub fn outlive_limits() {
     if let Err(error) = signal_hook::flag::register(SIGXFSZ, Arc::default()) {
         log::warn!(
@@ -73,8 +66,7 @@ pub fn outlive_limits() {
     }
 }
 
-/// Handles a signal. The first signal asks the work to stop, and the second signal ends the
-/// program. If no work would stop, the first signal ends the program.
+/// If no work would stop, the first signal ends the program.
 fn stop(signal: c_int) {
     if !HEEDED.load(Ordering::SeqCst) {
         say_soon("error: interrupted");
@@ -84,18 +76,16 @@ fn stop(signal: c_int) {
         // A shell reports this status for a program that a signal ended.
         std::process::exit(128 + signal);
     }
-    // This line comes before the line of the work that stops. So the last line is the error.
+    // The line of the work that stops comes last, since it is the error.
     say_soon("stopping; a second Ctrl-C or kill ends the program immediately");
     INTERRUPTED.store(true, Ordering::SeqCst);
 }
 
-/// Writes a line to standard error, and waits for at most a second. If no program reads standard
-/// error, a write of this thread would never return, and later signals would have no effect.
+/// Waits for at most a second, since no program may read standard error.
 fn say_soon(line: &'static str) {
     let (said, until_said) = std::sync::mpsc::channel();
     let write = move || {
         say(line);
-        // An error means that the second is over.
         let _ = said.send(());
     };
     let thread = std::thread::Builder::new().name("last words".into());
@@ -104,8 +94,7 @@ fn say_soon(line: &'static str) {
     }
 }
 
-/// The signals that end a program, except signals that it has ignored since its start, as with
-/// `nohup`.
+/// Signals that were ignored at the start, as with `nohup`, stay ignored.
 fn heeded() -> Vec<c_int> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = ignored(&status);
@@ -115,8 +104,7 @@ fn heeded() -> Vec<c_int> {
         .collect()
 }
 
-/// The mask of ignored signals in the text of `/proc/self/status`, with signal 1 as the lowest bit.
-/// The mask is 0 if the text has none.
+/// Signal 1 is the lowest bit of the mask. Without a mask, the result is 0.
 fn ignored(status: &str) -> u64 {
     let line = status
         .lines()
@@ -130,24 +118,17 @@ pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::SeqCst)
 }
 
-/// How stages are displayed.
 enum Face {
-    /// A bar, drawn over itself.
     Bar,
-    /// A line every few seconds.
     Lines,
-    /// Warnings only.
     Quiet,
 }
 
-/// One stage of the work.
 struct Stage {
     name: String,
     total: u64,
     begun: Instant,
-    /// The time when the last line was written.
     said: Instant,
-    /// The percentage on that line.
     said_percent: u64,
     bar: Option<ProgressBar>,
 }
@@ -158,9 +139,8 @@ pub struct Shown {
     started: Instant,
     stage: Mutex<Option<Stage>>,
     done: AtomicU64,
-    /// The time until which `advance` shows nothing, in milliseconds after `started`. The threads
-    /// of a build call `advance` thousands of times a second, and only a few of these calls may
-    /// take the lock.
+    /// The time of the next display, in milliseconds. Threads call `advance` thousands of times a
+    /// second, and must rarely take the lock.
     next_ms: AtomicU64,
     /// Whether a line says that a stage is done.
     says_done: bool,
@@ -169,13 +149,11 @@ pub struct Shown {
 const BAR_EVERY_MS: u64 = 100;
 const LINES_LOOK_EVERY_MS: u64 = 500;
 const LINE_EVERY: Duration = Duration::from_secs(5);
-/// The minimum time between two lines. If a stage has advanced by 10 %, a line is written before
-/// `LINE_EVERY` is over.
+/// A line is written at most once in this time, even if a stage has advanced by 10 %.
 const LINE_AT_LEAST: Duration = Duration::from_secs(1);
 
 impl Shown {
-    /// Shows a bar if standard error is a terminal, and lines if it is not. If `quiet` is set,
-    /// shows only warnings. Catches signals ([`catch_interrupts`]).
+    /// Shows a bar on a terminal, and lines elsewhere; with `quiet`, only warnings.
     pub fn new(quiet: bool) -> Shown {
         catch_interrupts();
         Shown {
@@ -184,9 +162,7 @@ impl Shown {
         }
     }
 
-    /// Does the same as [`new`](Self::new), for work before a result, such as opening an index.
-    /// Ctrl-C ends the program at once ([`end_at_interrupts`]), so the work must leave no files
-    /// behind. No line says that a stage is done, so fast work shows nothing.
+    /// Like [`new`](Self::new), for work without files, which Ctrl-C ends at once.
     pub fn of_reader(quiet: bool) -> Shown {
         let face = if quiet {
             Face::Quiet
@@ -206,7 +182,7 @@ impl Shown {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Stage>> {
-        // A panic while drawing leaves no inconsistent data, so a poisoned lock is accepted.
+        // Drawing leaves no inconsistent data.
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -355,7 +331,6 @@ mod tests {
         assert_eq!(shown.done.load(Ordering::Relaxed), 0);
         shown.advance(5);
         shown.end();
-        // Ending twice, or advancing outside a stage, is harmless.
         shown.end();
         shown.advance(1);
         assert!(!shown.interrupted());

@@ -55,7 +55,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
-/// Formats a size for users, in powers of 1000 so that it compares with row counts and disk labels.
+/// Formats a size in powers of 1000, so that it compares with row counts and disk labels.
 pub fn format(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
     if bytes < 1000 {
@@ -131,8 +131,7 @@ pub enum CacheEntries {
 }
 
 impl CacheEntries {
-    /// The number of entries for an index of `vectors` vectors. It is at most one for each vector,
-    /// since further entries would never be used.
+    /// The number of entries for an index of `vectors` vectors, at most one for each.
     pub fn of(self, vectors: usize) -> usize {
         match self {
             Self::Count(entries) => entries.min(vectors),
@@ -177,7 +176,6 @@ mod tests {
         let of = |text: &str, vectors| text.parse::<CacheEntries>().unwrap().of(vectors);
         assert_eq!((of("30", 1000), of("30", 20)), (30, 20));
         assert_eq!((of("1%", 1000), of("0.5 %", 1000)), (10, 5));
-        // A small share is at least one entry.
         assert_eq!((of("1%", 20), of("100%", 7)), (1, 7));
     }
 

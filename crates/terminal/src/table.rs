@@ -1,18 +1,15 @@
-//! Tables in plain text: aligned columns, numbers to the right, and no characters that disturb a
-//! pipe or `awk`.
+//! Tables in plain text, without characters that disturb a pipe or `awk`.
 
 /// A table under construction.
 #[derive(Debug, Default)]
 pub struct Table {
     header: Vec<String>,
-    /// Whether a column has words (aligned left). Other columns have numbers (aligned right).
     words: Vec<bool>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// Creates a table with these columns. If a name starts with `<`, its column has words, aligned
-    /// left.
+    /// Creates a table. Columns named `<…` have words, aligned left, and others numbers.
     pub fn new(columns: &[&str]) -> Table {
         Table {
             header: columns

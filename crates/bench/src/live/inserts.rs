@@ -1,5 +1,4 @@
-//! Measures inserts at full speed without other work, and the resulting index (OdinANN, Figure 9).
-//! The measurement runs in a child process.
+//! Measures inserts at full speed in a child process, and the resulting index (OdinANN, Figure 9).
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -18,15 +17,13 @@ use crate::live::way;
 use crate::measured::{Latency, PerQuery, mean, percentile};
 use crate::report::Point;
 
-/// The number of rows in a call. The engine splits such a call.
+/// The rows of a call, which the engine splits.
 const ROWS: usize = 256;
-/// Threads in the background write pages. If the counts of pages have not changed for this time,
-/// the counts are final.
+/// If the counts of written pages stay the same for this time, the background writes have ended.
 const STILL: Duration = Duration::from_millis(300);
-/// The longest wait for final counts of pages.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Inserts many rows, merges if the insert strategy has merges, and searches afterwards.
+/// Inserts many rows, merges if the strategy has merges, and searches.
 pub fn many(task: &Task<'_>, breakdown: &Breakdown) -> Result<Found, Failure> {
     let base = VectorFile::open(&task.plan.base)?;
     let queries = Matrix::read(&VectorFile::open(&task.plan.queries)?)?;
@@ -52,7 +49,7 @@ pub fn many(task: &Task<'_>, breakdown: &Breakdown) -> Result<Found, Failure> {
     };
     let seconds = start.elapsed().as_secs_f64();
     let peak_rss_bytes = stratann::peak_rss_bytes();
-    // A strategy with merges has no counts of pages, even if the index accepts direct inserts now.
+    // A strategy with merges has no counts of pages.
     let counts = match stats.direct {
         Some(_) => still(&live),
         None => None,
@@ -83,7 +80,6 @@ pub fn many(task: &Task<'_>, breakdown: &Breakdown) -> Result<Found, Failure> {
     Ok(Found::Inserted(Box::new(inserted)))
 }
 
-/// Waits until background writes have ended, and returns the counts.
 fn still(live: &LiveIndex) -> Option<DirectCounts> {
     let start = Instant::now();
     let mut last = live.stats().direct;
@@ -97,7 +93,6 @@ fn still(live: &LiveIndex) -> Option<DirectCounts> {
     }
 }
 
-/// Searches for all queries after the inserts, with one query in flight.
 fn searches(
     live: &LiveIndex,
     breakdown: &Breakdown,
@@ -108,7 +103,6 @@ fn searches(
         k: K,
         list: breakdown.list,
         in_flight: Some(1),
-        // Distances are exact, since recall is computed from them.
         exact: true,
         ..SearchOptions::default()
     };

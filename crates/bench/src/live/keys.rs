@@ -1,5 +1,4 @@
-//! The keys of a job of live updates: the tables `[timeline]` and `[breakdown]`, and the keys that
-//! a run may override.
+//! The keys of a job of live updates. A run may override some keys.
 //! ```toml
 //! [timeline]                  # inserts and searches at the same time, measured each second
 //! built = 800_000             # rows of the base in the built index; the other rows are inserted
@@ -74,7 +73,6 @@ pub struct BreakdownKeys {
     calls: Option<usize>,
 }
 
-/// A number in the job, or a word instead of the number.
 #[derive(Debug, Clone, PartialEq)]
 enum NumberOrWord {
     Number(f64),
@@ -141,15 +139,13 @@ pub enum MergeAt {
     Never,
     /// Once, after this many seconds.
     Second(f64),
-    /// Whenever the waiting vectors, or the deleted vectors, reach this share of the checkpoint's
-    /// vectors.
+    /// Whenever the waiting or the deleted vectors reach this share of the checkpoint's vectors.
     Logged(f64),
 }
 
 impl MergeAt {
-    /// Whether a merge begins now. `changing` is the time since the first insert, and `merges` is
-    /// the number of merges so far. `share` is the number of waiting or of deleted vectors, as a
-    /// share of the checkpoint's vectors.
+    /// Whether a merge begins now, `changing` after the first insert and after `merges` merges.
+    /// `share` is the number of waiting or deleted vectors, relative to the checkpoint.
     pub fn is_due(self, changing: Duration, merges: usize, share: f64) -> bool {
         match self {
             MergeAt::Never => false,
@@ -337,7 +333,6 @@ fn refuse(key: &str, given: bool, table: &str) -> Result<(), String> {
     }
 }
 
-/// Returns a required number, which must be above 0.
 fn needed(key: &str, value: Option<usize>) -> Result<usize, String> {
     match value {
         Some(0) => Err(format!("{key} = 0 is too small. Give at least 1")),
@@ -346,7 +341,6 @@ fn needed(key: &str, value: Option<usize>) -> Result<usize, String> {
     }
 }
 
-/// Checks a list size.
 fn list(value: Option<usize>) -> Result<usize, String> {
     match value.unwrap_or(40) {
         list if list < K => Err(format!(
@@ -357,10 +351,9 @@ fn list(value: Option<usize>) -> Result<usize, String> {
 }
 
 impl TimelineKeys {
-    /// Sets the keys that are absent here to the keys of `other`.
     fn inherit(self, other: &Self) -> Self {
         let other = other.clone();
-        // A run that sets one of the two keys for merges does not inherit the job's other key.
+        // A run that sets one key for merges does not inherit the other.
         let merges = self.merge_at.is_some() || self.merge_at_logged.is_some();
         Self {
             built: self.built.or(other.built),
@@ -448,7 +441,6 @@ impl TimelineKeys {
 }
 
 impl BreakdownKeys {
-    /// Sets the keys that are absent here to the keys of `other`.
     fn inherit(self, other: &Self) -> Self {
         Self {
             built: self.built.or(other.built),

@@ -1,6 +1,5 @@
-//! Jobs of live updates. A job with `[timeline]` measures, in each second, searches during inserts,
-//! deletes and merges. A job with `[breakdown]` measures several insert strategies, one after the
-//! other.
+//! Jobs of live updates: `[timeline]` measures searches during changes in each second, and
+//! `[breakdown]` several insert strategies in turn.
 //!
 //! ```text
 //! keys.rs       the keys of a job
@@ -11,8 +10,8 @@
 //! result.rs     the results;   tables.rs  for a terminal
 //! ```
 //!
-//! Every measurement changes a copy of the index, in a child process. The child is this program
-//! with the same job, and its environment names the step to run ([`step::VARIABLE`]).
+//! Every measurement changes a copy of the index, in a child process whose environment names the
+//! step ([`step::VARIABLE`]).
 
 pub mod inserts;
 pub mod keys;
@@ -45,7 +44,6 @@ pub fn run(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
     }
 }
 
-/// The keys of the run, which `planned` sets for all runs of such a job.
 fn live(run: &PlannedRun) -> Result<&LiveRun, Failure> {
     run.live.as_ref().ok_or_else(|| {
         Failure::Wrong(format!(
@@ -119,7 +117,6 @@ fn measure(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
     })
 }
 
-/// Refuses keys that do not fit the base.
 fn check(plan: &Plan, run: &PlannedRun, live: &LiveRun, rows: usize) -> Result<(), Failure> {
     let wrong = |message: String| {
         let file = plan.file.display();
@@ -150,15 +147,14 @@ fn check(plan: &Plan, run: &PlannedRun, live: &LiveRun, rows: usize) -> Result<(
     }
 }
 
-/// The number of rows that can ever be live, and the minimum number of rows that are live at the
-/// same time.
+/// The number of rows that are ever live, and the minimum that is live at the same time.
 fn range(live: &LiveRun, rows: usize) -> (usize, usize) {
     match &live.kind {
         Kind::Timeline(timeline) => {
             let built = timeline.built;
             let least = match timeline.deletes {
                 Deletes::None | Deletes::Same => built,
-                // All deletes of the run may happen before its first insert.
+                // All deletes may happen before the first insert.
                 Deletes::Rows(a_second) => {
                     let gone = (a_second * timeline.seconds as f64).ceil() as usize;
                     built.saturating_sub(gone).max(built / 20)
@@ -173,7 +169,6 @@ fn range(live: &LiveRun, rows: usize) -> (usize, usize) {
     }
 }
 
-/// The ground truth of each run, computed once for runs that share it.
 fn truths(
     plan: &Plan,
     setting: &Setting,
@@ -197,7 +192,6 @@ fn truths(
     Ok(paths)
 }
 
-/// Runs a step, and returns its result.
 type Take<'a> = &'a dyn Fn(What, Option<f64>, &str) -> Result<Found, Failure>;
 
 fn over_time(timeline: &Timeline, take: Take<'_>) -> Result<Live, Failure> {
@@ -249,7 +243,6 @@ fn unexpected(found: &Found) -> Failure {
     ))
 }
 
-/// Makes a child process run a step, on a new copy of the index.
 fn take(
     plan: &Plan,
     setting: &Setting,
@@ -257,7 +250,6 @@ fn take(
     index: &Path,
     step: &Step,
 ) -> Result<Found, Failure> {
-    /// The output of the child, which is the report of a job with one run.
     #[derive(Deserialize)]
     struct Report {
         runs: Vec<Measured>,
@@ -284,8 +276,7 @@ fn take(
         .ok_or_else(|| Failure::Failed("the stratann process of a step measured nothing".into()))
 }
 
-/// The insert strategy that an index really uses. If the layout or the metric of the index allows
-/// no direct inserts, vectors wait for a merge.
+/// The insert strategy that an index really uses.
 fn way(live: &LiveRun, run: &PlannedRun, stats: &stratann::Stats) -> Result<String, Failure> {
     let asked = live.update(&run.preset);
     match (&stats.direct, asked) {

@@ -29,15 +29,13 @@ pub struct Span {
     pub deletes: u64,
     /// Queries that were answered.
     pub searches: u64,
-    /// The median latency of the queries in microseconds. All latencies are 0 if there were no
-    /// queries.
+    /// The median latency in microseconds; all latencies are 0 without queries.
     pub p50_us: f64,
     /// The latency that 90 % of the queries did not exceed.
     pub p90_us: f64,
     /// The latency that 99 % did not exceed.
     pub p99_us: f64,
-    /// Recall@10 of the sampled queries, against the rows that were live at that time; null if no
-    /// query was sampled.
+    /// Recall@10 of the sampled queries, against the rows live at that time; null without samples.
     pub recall: Option<f64>,
     /// Resident memory at the end of the span.
     pub rss_bytes: u64,
@@ -115,7 +113,7 @@ pub struct OverTime {
     pub rate: Option<f64>,
     /// How pages were read.
     pub backend: String,
-    /// The number of queries whose results were judged, in each pass over the queries.
+    /// The number of judged queries, in each pass.
     pub recall_of: usize,
     /// Seconds until all rows of the base had been inserted; null if some rows were not inserted.
     pub rows_out: Option<f64>,
@@ -127,8 +125,7 @@ pub struct OverTime {
     pub p50_us: Option<[f64; 2]>,
     /// The ratio of the largest to the smallest P50.
     pub p50_ratio: Option<f64>,
-    /// The smallest and the largest P50 of the windows before the first insert, except the first
-    /// window. They show the variation due to the machine.
+    /// The smallest and largest P50 before the first insert, without the first window.
     pub alone_p50_us: Option<[f64; 2]>,
     /// Peak memory in bytes.
     pub peak_rss_bytes: u64,
@@ -153,20 +150,19 @@ pub struct Inserted {
     pub merge: Option<Merge>,
     /// Rows a second, with the merge.
     pub inserts_a_second: f64,
-    /// Pages read to find neighbours, for each insert. This figure and the next three are null with
-    /// a merge, which does not count them.
+    /// Pages that an insert reads to find neighbours. With a merge, these four figures are null.
     pub pages_read: Option<f64>,
     /// Pages written for each insert.
     pub pages_written: Option<f64>,
     /// Lists changed for each insert.
     pub lists_changed: Option<f64>,
-    /// For each insert, how often old nodes of a list had to be compared with each other.
+    /// How often, for each insert, old nodes of a list were compared with each other.
     pub fallbacks: Option<f64>,
     /// Peak memory of the inserts and of the merge, in bytes.
     pub peak_rss_bytes: u64,
     /// Bytes on storage after the inserts, including the log.
     pub storage_bytes: u64,
-    /// Seconds to close the index. The close writes the data that waits in memory.
+    /// Seconds to close the index, which writes the data in memory.
     pub close_seconds: f64,
     /// Bytes on storage after the close.
     pub closed_bytes: u64,

@@ -1,5 +1,4 @@
-//! One measurement in a child process: the task of the child, and the copy of the index that the
-//! child changes.
+//! One measurement in a child process, and the copy of the index that it changes.
 
 use std::path::{Path, PathBuf};
 
@@ -61,7 +60,7 @@ pub struct Task<'a> {
 }
 
 impl Step {
-    /// The step of this process; `None` if a user started the process.
+    /// The step of this process. `None` if a user started the process.
     pub fn told() -> Result<Option<Step>, Failure> {
         let Some(text) = std::env::var_os(VARIABLE) else {
             return Ok(None);
@@ -131,7 +130,7 @@ impl Step {
 
 const INDEX: &str = "index";
 
-/// The folder of a job's copies. It is removed at the end.
+/// The folder of a job's copies. The drop removes the folder.
 #[derive(Debug)]
 pub struct Work(PathBuf);
 
@@ -149,8 +148,7 @@ impl Work {
         &self.0
     }
 
-    /// Copies an index, and replaces an earlier copy. The copy is synced, so that its writes do not
-    /// disturb the next measurement.
+    /// Replaces the copy of an index, and syncs it before the measurement.
     pub fn copy(&self, index: &Path) -> Result<(), Failure> {
         let copy = self.0.join(INDEX);
         if copy.exists() {

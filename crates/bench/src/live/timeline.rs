@@ -6,12 +6,10 @@
 //!   merging   (from time to time)             └─> each second: the work since the last second
 //! ```
 //!
-//! With the key `alone`, searches first run without changes. These searches show how much latency
-//! varies on this machine.
+//! With the key `alone`, searches first run without changes, to show the noise of this machine.
 //!
-//! Inserting, deleting, merging and searching have one thread of this program each.
-//! `insert_threads` and `search_threads` are threads of the engine, and each call passes enough
-//! rows or queries to keep them busy.
+//! Inserting, deleting, merging and searching have one thread of this program each. Each call keeps
+//! the engine's `insert_threads` or `search_threads` busy.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
@@ -34,17 +32,13 @@ use crate::live::truth::{Judged, Truth};
 use crate::live::way;
 use crate::measured::percentile;
 
-/// The number of rows of a call, for each inserting thread.
 const ROWS: usize = 16;
-/// The number of queries of a call, for each of several searching threads. With one thread, a call
-/// has one query.
+/// The number of queries of a call for each thread; one for a single thread.
 const QUERIES: usize = 16;
-/// The time for which the maximum insert rate is measured.
 const MOST: Duration = Duration::from_secs(5);
-/// The interval at which a thread checks whether it must stop.
 const NAP: Duration = Duration::from_millis(20);
 
-/// The options with which an index is opened. Changes become durable soon, as a service needs.
+/// The options with which an index is opened for changes.
 pub fn options(task: &Task<'_>, threads: usize) -> WriteOptions {
     WriteOptions {
         durability: Durability::Every(Duration::from_millis(100)),
@@ -54,8 +48,7 @@ pub fn options(task: &Task<'_>, threads: usize) -> WriteOptions {
     }
 }
 
-/// The number of rows of a call. At a low rate a call has few rows, so that inserts are spread
-/// evenly over time.
+/// At a low rate a call has few rows, so that inserts are spread evenly.
 fn batch(threads: usize, rate: Option<f64>) -> usize {
     let most = ROWS * threads;
     rate.map_or(most, |rate| ((rate / 20.0) as usize).clamp(1, most))
@@ -77,7 +70,7 @@ pub fn insert(
     Ok(())
 }
 
-/// The insert rate without searches, in rows a second.
+/// Measures the insert rate without searches, in rows a second.
 pub fn most(task: &Task<'_>, timeline: &Timeline) -> Result<Found, Failure> {
     let base = VectorFile::open(&task.plan.base)?;
     let options = options(task, timeline.insert_threads);
@@ -117,15 +110,12 @@ impl Progress for Interruptible {
     fn warn(&self, _message: &str) {}
 }
 
-/// The results of the searches since the last record of the watch.
 #[derive(Debug, Default)]
 struct Searched {
     latencies_us: Vec<f32>,
-    /// The number of queries whose results were judged.
     judged: usize,
-    /// The number of correct results of these queries.
     hits: usize,
-    /// The number of results with rows that were not live during the search.
+    /// The number of results that were not live during the search.
     stale: usize,
 }
 
@@ -141,7 +131,6 @@ impl Searched {
     }
 }
 
-/// The data that the threads share.
 struct Shared<'a> {
     timeline: &'a Timeline,
     rate: Option<f64>,
@@ -151,19 +140,14 @@ struct Shared<'a> {
     truth: &'a Truth,
     start: Instant,
     stop: AtomicBool,
-    /// Rows before this row have been deleted.
     low: AtomicUsize,
-    /// Rows before this row may have been deleted.
     going: AtomicUsize,
-    /// Rows before this row have been inserted.
     high: AtomicUsize,
-    /// Rows before this row may have been inserted.
     coming: AtomicUsize,
     searched: Mutex<Searched>,
 }
 
-/// Stops all threads when it is dropped. Only a thread that ends early, by an error or a panic,
-/// drops this value.
+/// Only a thread that ends early, by an error or a panic, drops this value.
 struct StopOthers<'a>(&'a AtomicBool);
 
 impl Drop for StopOthers<'_> {
@@ -177,7 +161,6 @@ impl Shared<'_> {
         self.stop.load(Relaxed)
     }
 
-    /// Waits, or returns early if the threads are to stop.
     fn nap(&self, time: Duration) {
         let until = Instant::now() + time;
         while !self.stopped() {
@@ -198,17 +181,14 @@ impl Shared<'_> {
         done
     }
 
-    /// The time since the first insert or delete.
     fn changing(&self) -> Duration {
         self.start.elapsed().saturating_sub(self.alone())
     }
 
-    /// The time of searches before the first insert.
     fn alone(&self) -> Duration {
         Duration::from_secs(self.timeline.alone as u64)
     }
 
-    /// Inserts until no rows are left.
     fn insert(&self) -> Result<(), Failure> {
         self.nap(self.alone().saturating_sub(self.start.elapsed()));
         let batch = batch(self.timeline.insert_threads, self.rate);
@@ -228,7 +208,6 @@ impl Shared<'_> {
         Ok(())
     }
 
-    /// Deletes the oldest rows, but leaves a minimum number of rows.
     fn delete(&self) -> Result<(), Failure> {
         let leave = (self.timeline.built / 20).max(10 * K);
         let mut row = 0;
@@ -256,7 +235,6 @@ impl Shared<'_> {
         Ok(())
     }
 
-    /// Searches for all queries, again and again until the end.
     fn search(&self) -> Result<(), Failure> {
         let threads = self.timeline.search_threads;
         let options = SearchOptions {
@@ -264,7 +242,6 @@ impl Shared<'_> {
             list: self.timeline.list,
             threads,
             in_flight: Some(1),
-            // Distances are exact, since recall is computed from them.
             exact: true,
             ..SearchOptions::default()
         };
@@ -281,8 +258,7 @@ impl Shared<'_> {
             let rows = MatrixRef::new(bytes, count, queries.dim(), queries.element())?;
             let (low, high) = (self.low.load(Acquire), self.high.load(Acquire));
             let found = self.live.search(&rows, &options)?;
-            // Rows that were live during the whole search, and rows that were live for a part of
-            // it.
+            // The rows that were live during the whole search, and during a part of it.
             let live = self.going.load(Acquire)..high;
             let perhaps = low..self.coming.load(Acquire);
             let judged = (0..count).filter_map(|query| {
@@ -304,7 +280,6 @@ impl Shared<'_> {
     }
 }
 
-/// The work done up to a time.
 #[derive(Debug, Clone, Copy, Default)]
 struct Mark {
     at: f64,
@@ -313,16 +288,12 @@ struct Mark {
     pages: Option<(u64, u64)>,
 }
 
-/// When inserts begin and end.
 #[derive(Debug, Clone, Copy)]
 struct Ends {
-    /// Seconds before the first insert.
     alone: f64,
-    /// The number of rows after the last insert.
     rows: usize,
 }
 
-/// A span that has not ended.
 #[derive(Debug, Default)]
 struct Making {
     from: Mark,
@@ -331,7 +302,6 @@ struct Making {
 }
 
 impl Making {
-    /// Ends the span at `to`, returns it, and begins the next span.
     fn end(&mut self, to: Mark, storage_bytes: u64, ends: Ends, pages: (u64, u64)) -> Span {
         let mut made = std::mem::take(self);
         self.from = to;
@@ -384,7 +354,6 @@ pub fn run(task: &Task<'_>, timeline: &Timeline) -> Result<Found, Failure> {
         searched: Mutex::default(),
     };
     let measured = std::thread::scope(|scope| {
-        // When this closure returns, the threads are stopped in any case, so the scope can end.
         let _stop = StopOthers(&shared.stop);
         let threads = [
             started(scope, || shared.guarded(Shared::insert))?,
@@ -405,8 +374,7 @@ pub fn run(task: &Task<'_>, timeline: &Timeline) -> Result<Found, Failure> {
                 .is_some_and(|(_, merge)| merge.is_finished())
                 && let Some(merge) = merging.take()
             {
-                // This merge may have included the vectors that were waiting at the last record. So
-                // the next record decides whether another merge begins.
+                // The merge may include the vectors of the last record, so the next record decides.
                 watch.merges.push(joined(merge)?);
             } else if merging.is_none() && watch.merge_is_due() && !watch.is_over() {
                 let merge = started(scope, || live.compact(&Interruptible))?;
@@ -448,7 +416,6 @@ pub fn run(task: &Task<'_>, timeline: &Timeline) -> Result<Found, Failure> {
     })))
 }
 
-/// A running merge, and the second at which it began.
 type Merging<'scope> = (
     f64,
     ScopedJoinHandle<'scope, Result<CompactReport, stratann::Error>>,
@@ -459,7 +426,6 @@ fn joined((began, merge): Merging<'_>) -> Result<Merge, Failure> {
     Ok(Merge::of(began, &report))
 }
 
-/// Starts a thread of the benchmark.
 fn started<'scope, T: Send + 'scope>(
     scope: &'scope std::thread::Scope<'scope, '_>,
     work: impl FnOnce() -> T + Send + 'scope,
@@ -476,7 +442,6 @@ fn panicked() -> Failure {
     Failure::Failed("a thread of the benchmark panicked; its message is above".into())
 }
 
-/// The smallest and the largest P50 of windows.
 fn extremes<'a>(windows: impl Iterator<Item = &'a Span> + Clone) -> Option<[f64; 2]> {
     let searched = windows.filter(|window| window.searches > 0);
     let p50s = searched.map(|window| window.p50_us);
@@ -484,15 +449,12 @@ fn extremes<'a>(windows: impl Iterator<Item = &'a Span> + Clone) -> Option<[f64;
     least.is_finite().then(|| [least, p50s.fold(0.0, f64::max)])
 }
 
-/// Records a span once a second.
 struct Watch<'a> {
     shared: &'a Shared<'a>,
     task: &'a Task<'a>,
     second: Making,
     window: Making,
-    /// Pages read and written since the window began.
     window_pages: (u64, u64),
-    /// The number of vectors of the last checkpoint, for `MergeAt::Logged`.
     checkpoint: u64,
     share: f64,
     stale: usize,
@@ -502,7 +464,6 @@ struct Watch<'a> {
     seconds: Vec<Span>,
 }
 
-/// The records of a watch.
 struct Watched {
     stale: usize,
     rows_out: Option<f64>,
@@ -539,12 +500,9 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Ends a second, and perhaps a window.
     fn look(&mut self, merging: bool) {
         let shared = self.shared;
-        // The order of these reads matters. A row that counts as deleted also counts as inserted. A
-        // row that counts as inserted was inserted before the recorded time, and waits for a merge
-        // or was merged.
+        // In this order, a deleted row counts as inserted, and an inserted row waits or is merged.
         let low = shared.low.load(Acquire);
         let high = shared.high.load(Acquire);
         let stats = shared.live.stats();
@@ -556,8 +514,6 @@ impl<'a> Watch<'a> {
                 .direct
                 .map(|counts| (counts.pages_read, counts.pages_written)),
         };
-        // The share is the number of vectors that wait, or that are deleted, relative to the last
-        // checkpoint's number of vectors.
         if let Some(merge) = self.merges.last() {
             self.checkpoint = merge.vectors;
         }
@@ -594,7 +550,7 @@ impl<'a> Watch<'a> {
         }
         self.seconds.push(second);
         let (done, all) = (self.seconds.len(), self.all());
-        // A last window that is too short is dropped, unless it is the only window.
+        // A last window that is too short is dropped, unless it is the only one.
         let whole = done.is_multiple_of(shared.timeline.window);
         if whole || (done == all && self.windows.is_empty()) {
             let pages = std::mem::take(&mut self.window_pages);
@@ -603,17 +559,15 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Whether the last second is over, so that a merge that begins now would not be recorded.
+    /// Whether the last second is over. A merge that begins now would not be recorded.
     fn is_over(&self) -> bool {
         self.seconds.len() >= self.all()
     }
 
-    /// The duration in seconds.
     fn all(&self) -> usize {
         self.shared.timeline.alone + self.shared.timeline.seconds
     }
 
-    /// Whether a merge is due.
     fn merge_is_due(&self) -> bool {
         let merge = self.shared.timeline.merge;
         merge.is_due(self.shared.changing(), self.merges.len(), self.share)

@@ -1,10 +1,6 @@
-//! Computes recall while rows are inserted and deleted.
-//!
-//! The live rows are always a range of the base: the oldest rows are deleted, and the next rows are
-//! inserted. So the exact neighbours at any time can be computed in advance. They are the nearest
-//! rows of the whole base, without the rows that are not live at that time. For this, the ground
-//! truth needs a multiple of k neighbours per query. The ground truth costs one brute-force search
-//! before the measurement, and almost no time during the measurement.
+//! Computes recall while rows are inserted and deleted. The live rows are always a range of the
+//! base, so one brute-force search before the measurement, for a multiple of k neighbours per
+//! query, gives the exact neighbours at any time.
 
 use std::ops::Range;
 use std::path::Path;
@@ -15,10 +11,8 @@ use stratann_terminal::failure::Failure;
 
 use crate::live::keys::K;
 
-/// The maximum number of queries whose results are judged.
 const SAMPLE: usize = 1_000;
-/// The share by which the distance of a result may exceed the true k-th distance, since the order
-/// of summation may differ.
+/// In another order of summation, a result's distance may exceed the true one by this share.
 const TOLERANCE: f32 = 1e-6;
 
 /// The first rows of a file.
@@ -52,7 +46,6 @@ impl VectorSource for FirstRows<'_> {
     }
 }
 
-/// The interval between judged queries.
 fn stride(queries: usize) -> usize {
     queries.div_ceil(SAMPLE).max(1)
 }
@@ -74,8 +67,7 @@ pub struct Judged {
 }
 
 impl Truth {
-    /// Computes the ground truth and writes it to a file. `least` is the minimum number of rows
-    /// that are live at the same time.
+    /// Writes the ground truth to a file. At least `least` rows are live at the same time.
     pub fn write(
         path: &Path,
         base: &FirstRows<'_>,
@@ -90,9 +82,7 @@ impl Truth {
         }
         let rows = sample.len() / queries.row_bytes();
         let sample = Matrix::new(sample, rows, queries.dim(), queries.element())?;
-        // If rows have a random order, the k nearest live rows are, on average, among the k * rows
-        // / least nearest rows of the base. Several times this number leaves a margin for other
-        // orders.
+        // In random order, k * rows / least rows would do on average; the rest is a margin.
         let all = base.rows == least;
         let enough = match all {
             true => K,
@@ -117,9 +107,8 @@ impl Truth {
         self.nearest.queries
     }
 
-    /// Judges the results of a query. `live` are the rows that were live during the whole search,
-    /// and `perhaps` the rows that were live for a part of it. Returns `None` if the query is not
-    /// in the sample, or if too few of its nearest rows are live.
+    /// Judges a query by the rows that were live, and `perhaps` live. `None` if the query is not in
+    /// the sample, or if too few of its nearest rows are live.
     pub fn judge(
         &self,
         query: usize,
@@ -163,7 +152,6 @@ mod tests {
 
     #[test]
     fn what_is_live_decides() {
-        // The truth has one query, and 30 rows at distances 0, 1, 2, ..
         let truth = Truth {
             stride: 2,
             nearest: GroundTruth {
@@ -181,16 +169,12 @@ mod tests {
         let judged = |hits, stale| Some(Judged { hits, stale });
         assert_eq!(judge(0..10, 0..30, 0..30), judged(10, 0));
         assert_eq!(judge(5..15, 0..30, 0..30), judged(5, 0));
-        // The first five rows are deleted.
         assert_eq!(judge(5..15, 5..30, 5..30), judged(10, 0));
         assert_eq!(judge(0..10, 5..30, 5..30), judged(5, 5));
-        // Rows 3 and 4 were deleted during the search, so a result may have them.
         assert_eq!(judge(3..13, 5..30, 3..30), judged(10, 0));
-        // In the first case, too few known neighbours are live. In the second, the query is outside
-        // the sample.
+        // First, too few known neighbours are live. Then the query is outside the sample.
         assert_eq!(judge(0..10, 25..30, 25..30), None);
         assert_eq!(truth.judge(1, &[], &[], &(0..30), &(0..30)), None);
-        // A repeated id counts once, and the placeholder for a missing result does not count.
         let twice = truth.judge(0, &[1, 1, u64::MAX], &[1.0, 1.0, 1.0], &(0..30), &(0..30));
         assert_eq!(twice, judged(1, 0));
     }

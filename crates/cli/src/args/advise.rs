@@ -73,7 +73,7 @@ pub struct AdviseArguments {
     pub json: bool,
 }
 
-/// A device, or the memory of this machine (`None`).
+/// A device. `None` is the memory of this machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Device(pub Option<DeviceKind>);
 

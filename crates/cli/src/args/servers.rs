@@ -351,7 +351,7 @@ pub struct ClusterSearchArguments {
     pub json: bool,
 }
 
-/// Checks that a text is HOST:PORT. The address itself is resolved when it is used.
+/// The address is resolved later, when it is used.
 pub(super) fn host_and_port(text: &str) -> Result<String, String> {
     let parts = text.rsplit_once(':');
     let right = parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
@@ -361,8 +361,7 @@ pub(super) fn host_and_port(text: &str) -> Result<String, String> {
     }
 }
 
-/// The names of servers, as a user types them. One argument has all names, so the next argument is
-/// not a server.
+/// One argument has all names, so the next argument is no server.
 #[derive(Clone, Debug)]
 pub struct ServerList(pub Vec<String>);
 
@@ -371,7 +370,6 @@ fn server_list(text: &str) -> Result<ServerList, String> {
     Ok(ServerList(servers))
 }
 
-/// Parses the name of a server, as a user types it.
 fn server(text: &str) -> Result<String, String> {
     if let Some(meant) = Server::meant(text) {
         return Err(format!(
@@ -401,8 +399,7 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     first.map_err(|why| format!("{why}. Give HOST:PORT, such as 127.0.0.1:7710 or [::1]:7710"))
 }
 
-/// The maximum number of compute servers in a `cluster up`. They run in one process, each with its
-/// own threads.
+/// All servers run in one process, each with its own threads.
 const MOST_SERVERS: usize = 64;
 
 fn servers(text: &str) -> Result<usize, String> {

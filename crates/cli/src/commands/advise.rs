@@ -9,7 +9,6 @@ use stratann_terminal::table::Table;
 
 use crate::args::{AdviseArguments, threads_or_cores};
 
-/// Tries presets on a sample, and prints their expected costs.
 pub fn run(arguments: &AdviseArguments, quiet: bool) -> Result<(), Failure> {
     let base = VectorFile::open(&arguments.base)?;
     let queries = arguments.queries.as_ref().map(VectorFile::open);

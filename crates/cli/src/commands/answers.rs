@@ -1,5 +1,4 @@
-//! The common part of `search` and `cluster search`: checks of list sizes, the ground truth, and
-//! the printed and written results.
+//! The common part of `search` and `cluster search`.
 
 use std::path::Path;
 
@@ -12,8 +11,7 @@ use stratann_terminal::table::Table;
 
 use super::beside::{AllBeside, Shown};
 
-/// Refuses `--out` if its file exists, or if an option has several values. `options` has for each
-/// option its name, a word for one value, and the number of values.
+/// `options` has the name of each option, a word for one value, and the number of values.
 pub fn check_out(
     out: Option<&Path>,
     overwrite: bool,
@@ -26,7 +24,7 @@ pub fn check_out(
     output::refuse(out, overwrite)
 }
 
-/// Refuses an option with several values, since `taker` takes the results of a single value.
+/// Refuses an option with several values, since `taker` takes the results of one value.
 pub fn check_one(taker: &str, options: &[(&str, &str, usize)]) -> Result<(), Failure> {
     match options.iter().find(|(_, _, values)| *values > 1) {
         None => Ok(()),
@@ -36,26 +34,21 @@ pub fn check_one(taker: &str, options: &[(&str, &str, usize)]) -> Result<(), Fai
     }
 }
 
-/// The results of a query as a line of JSON. There are fewer than k results if the search found
-/// fewer.
 #[derive(Serialize)]
 struct Answers<'a> {
     query: usize,
     ids: &'a [u64],
     distances: &'a [f32],
-    /// The attributes of each result, if they are wanted.
     #[serde(flatten)]
     beside: Option<AllBeside>,
 }
 
-/// An empty table of results.
 pub fn table(shown: Option<&Shown<'_>>) -> Table {
     let columns = &["query", "rank", "id", "distance"][..];
     Table::new(&[columns, shown.map_or(&[], Shown::columns)].concat())
 }
 
-/// Prints `k` ids and distances for each query: as a table, or as a line of JSON for each query.
-/// `shown`: the attributes that are printed beside each result.
+/// Prints the results as a table or as JSON lines, with the attributes `shown`.
 pub fn print(
     output: &mut Output,
     json: bool,
@@ -79,8 +72,7 @@ pub fn print(
             continue;
         }
         add_rows(&mut lines, (query, 1), (ids, distances), beside.as_ref());
-        // The results are printed as several tables, since one table would take more memory than
-        // the results.
+        // One table would take more memory than the results.
         if (query + 1).is_multiple_of(PRINTED) {
             output.text(lines.render())?;
             lines = table(shown);
@@ -92,7 +84,7 @@ pub fn print(
     Ok(())
 }
 
-/// Adds results of a query to a [`table`]. `first` is the rank of the first result.
+/// `first` is the rank of the first result.
 pub fn add_rows(
     table: &mut Table,
     (query, first): (usize, usize),
@@ -111,10 +103,8 @@ pub fn add_rows(
     }
 }
 
-/// The number of queries whose results are in one table.
 const PRINTED: usize = 1_000;
 
-/// Refuses a list size below k.
 pub fn check_lists(lists: &[usize], k: usize) -> Result<(), Failure> {
     match lists.iter().find(|list| **list < k) {
         None => Ok(()),
@@ -124,12 +114,10 @@ pub fn check_lists(lists: &[usize], k: usize) -> Result<(), Failure> {
     }
 }
 
-/// Writes `k` ids and distances for each query to a file.
 pub fn write(path: &Path, k: usize, ids: &[u64], distances: &[f32]) -> Result<(), Failure> {
     Ok(GroundTruth::write_results(path, k, ids, distances)?)
 }
 
-/// Reads the ground truth of `rows` queries in a file, if there is one.
 pub fn truth(
     path: Option<&Path>,
     rows: usize,
@@ -144,7 +132,6 @@ pub fn truth(
     Ok(Some(truth))
 }
 
-/// Checks that the ground truth belongs to these queries.
 fn fits(
     truth: &GroundTruth,
     path: &Path,

@@ -14,8 +14,7 @@ use stratann_terminal::output::Output;
 
 use crate::args::BenchArguments;
 
-/// Runs the job, writes NAME.json and NAME.svg (and NAME-memory.svg if it compares budgets), and
-/// prints the tables.
+/// Writes NAME.json and NAME.svg, and NAME-memory.svg if the job compares budgets.
 pub fn run(arguments: &BenchArguments, quiet: bool) -> Result<(), Failure> {
     let data_root = std::env::var_os("STRATANN_DATA").map(PathBuf::from);
     let mut plan = job::read(&arguments.job, data_root.as_deref())?;
@@ -38,7 +37,7 @@ pub fn run(arguments: &BenchArguments, quiet: bool) -> Result<(), Failure> {
             )));
         }
     }
-    // These files are read before the measurements, so that a wrong path fails at once.
+    // A wrong path fails before the measurements.
     let mut others = Vec::new();
     for path in &arguments.with {
         others.extend(report::read_others(path)?);
@@ -118,7 +117,6 @@ pub fn run(arguments: &BenchArguments, quiet: bool) -> Result<(), Failure> {
     output.finish()
 }
 
-/// Replaces a file atomically: completely or not at all.
 fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");

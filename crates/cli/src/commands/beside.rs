@@ -10,7 +10,6 @@ use stratann_terminal::failure::Failure;
 
 use super::target::Target;
 
-/// The attributes and the payload of a vector.
 #[derive(Serialize)]
 pub struct Beside {
     pub attributes: BTreeMap<String, Box<RawValue>>,
@@ -19,10 +18,6 @@ pub struct Beside {
 }
 
 impl Beside {
-    /// The attributes and the payload of a row.
-    ///
-    /// # Errors
-    /// A value that JSON cannot represent.
     pub fn of(id: u64, row: Row) -> Result<Self, Failure> {
         let attributes = row.attributes.into_iter();
         let attributes = attributes.map(|(name, value)| Ok((name, json_of(&value)?)));
@@ -32,8 +27,7 @@ impl Beside {
                 "the attributes of id {id} cannot be printed as JSON: {error}"
             ))
         })?;
-        // The text of the payload is printed unchanged, since its numbers may exceed every numeric
-        // type.
+        // Numbers of the payload may exceed every numeric type.
         let payload = row.payload.map(RawValue::from_string).transpose();
         let payload = payload.map_err(|error| {
             Failure::Failed(format!("the payload of id {id} is no JSON: {error}"))
@@ -45,8 +39,7 @@ impl Beside {
     }
 }
 
-/// The attributes of several results, and their payloads if these are wanted. An id that is not in
-/// the index any more has neither.
+/// An id that is no longer in the index has neither attributes nor payload.
 #[derive(Serialize)]
 pub struct AllBeside {
     attributes: Vec<Option<BTreeMap<String, Box<RawValue>>>>,
@@ -55,7 +48,6 @@ pub struct AllBeside {
 }
 
 impl AllBeside {
-    /// The cells of a result in a table, for the columns of [`Shown::columns`].
     pub fn cells(&self, at: usize) -> impl Iterator<Item = String> {
         let attributes = self.attributes.get(at).and_then(Option::as_ref);
         let attributes = attributes.map(|all| {
@@ -64,7 +56,6 @@ impl AllBeside {
         });
         let attributes = attributes.unwrap_or_default().join(", ");
         let payload = self.payloads.as_ref().map(|all| match all.get(at) {
-            // A line end between the values of a payload is printed as a space.
             Some(Some(payload)) => payload.get().replace(['\n', '\r'], " "),
             _ => String::new(),
         });
@@ -72,18 +63,14 @@ impl AllBeside {
     }
 }
 
-/// The attributes that `search --attributes` prints beside results.
 pub struct Shown<'a> {
     target: &'a Target,
-    /// The names of the attributes. `None`: all attributes, and the payload.
+    /// The names of the attributes. `None` means all attributes and the payload.
     names: Option<Vec<String>>,
 }
 
 impl<'a> Shown<'a> {
-    /// The attributes that the option names, separated by commas. Without a name, all attributes.
-    ///
-    /// # Errors
-    /// The option names no column of the index.
+    /// Without a name, the option means all attributes. Fails if a name is no column.
     pub fn of(option: Option<&str>, target: &'a Target) -> Result<Option<Self>, Failure> {
         let Some(names) = option else {
             return Ok(None);
@@ -103,7 +90,6 @@ impl<'a> Shown<'a> {
         }
     }
 
-    /// The headings of the attributes and the payload in a table of results.
     pub fn columns(&self) -> &'static [&'static str] {
         match self.names {
             None => &["<attributes", "<payload"],
@@ -111,10 +97,6 @@ impl<'a> Shown<'a> {
         }
     }
 
-    /// The attributes of some ids.
-    ///
-    /// # Errors
-    /// The columns cannot be read.
     pub fn read(&self, ids: &[u64]) -> Result<AllBeside, Failure> {
         let mut attributes = Vec::with_capacity(ids.len());
         let mut payloads = Vec::with_capacity(ids.len());

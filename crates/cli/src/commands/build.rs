@@ -17,7 +17,6 @@ use super::stats::fill_lines;
 use crate::args::{BuildArguments, CreateArguments, ShapeArguments, threads_or_cores};
 use crate::input::Files;
 
-/// Builds an index, and prints its size and costs.
 pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
     let progress = Shown::new(quiet);
     let files = Files {
@@ -75,24 +74,16 @@ pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
     output.finish()
 }
 
-/// The output of `create --json`: an index that was created or existed.
 #[derive(Serialize)]
 struct Created {
-    /// Whether the index existed, and was left unchanged.
     there_already: bool,
-    /// Dimension of the vectors.
     dimension: usize,
-    /// Element type of the vectors, such as "f32".
     element: String,
-    /// The metric.
     metric: String,
-    /// The costs of the build, if the index was built now. The keys of the report are on the same
-    /// level.
     #[serde(flatten)]
     report: Option<BuildReport>,
 }
 
-/// Creates an index without vectors, and prints its properties.
 pub fn create(arguments: &CreateArguments, quiet: bool) -> Result<(), Failure> {
     let none = NoRows::new(arguments.dtype, arguments.dimension);
     let options = BuildOptions {
@@ -142,7 +133,6 @@ pub fn create(arguments: &CreateArguments, quiet: bool) -> Result<(), Failure> {
     output.finish()
 }
 
-/// The build options for vectors of this shape.
 pub fn options(shape: &ShapeArguments, source: &dyn VectorSource) -> Result<BuildOptions, Failure> {
     let codebook = shape.codebook.as_ref().map(Codebook::read).transpose()?;
     Ok(BuildOptions {
@@ -177,7 +167,7 @@ pub fn options(shape: &ShapeArguments, source: &dyn VectorSource) -> Result<Buil
     })
 }
 
-/// Ids that count up from `first`. `None` if the ids are the row numbers.
+/// Returns `None` if the ids are the row numbers.
 fn ids(first: u64, rows: usize) -> Result<Option<Vec<u64>>, Failure> {
     if first == 0 {
         return Ok(None);
@@ -250,8 +240,6 @@ fn print(
     Ok(())
 }
 
-/// Prints the work that the savepoints of an earlier build saved, and the size of the new
-/// savepoints.
 fn print_savepoints(output: &mut Output, report: &BuildReport) -> Result<(), Failure> {
     let resumed = match report.resumed.is_empty() {
         true => "nothing".to_owned(),
@@ -264,7 +252,6 @@ fn print_savepoints(output: &mut Output, report: &BuildReport) -> Result<(), Fai
     output.text(facts(&lines))
 }
 
-/// Why a degree was chosen for a space budget.
 fn chosen_for(space: &SpaceChoice) -> String {
     let next = match space.next {
         None => "no larger R is tried".to_owned(),

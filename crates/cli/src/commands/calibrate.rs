@@ -9,7 +9,6 @@ use stratann_terminal::table::Table;
 use crate::args::{CalibrateArguments, threads_or_cores};
 use crate::input::{Vectors, check_parquet};
 
-/// Measures recall, and prints it by list size, or by probes.
 pub fn run(arguments: &CalibrateArguments, quiet: bool) -> Result<(), Failure> {
     let progress = Shown::new(quiet);
     let open = OpenOptions {

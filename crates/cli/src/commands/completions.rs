@@ -6,10 +6,8 @@ use stratann_terminal::output::Output;
 
 use crate::args::{Arguments, CompletionsArguments};
 
-/// Prints the script.
 pub fn run(arguments: &CompletionsArguments) -> Result<(), Failure> {
-    // The script is written to memory first: the generator panics if a write fails, for example to
-    // a closed pipe.
+    // The generator panics if a write fails, so the script goes to memory first.
     let mut script = Vec::new();
     clap_complete::generate(
         arguments.shell,

@@ -10,7 +10,6 @@ use stratann_terminal::table::Table;
 
 use crate::args::CopiesArguments;
 
-/// Copies in the output of `--json`.
 #[derive(Serialize)]
 struct Listed<'a> {
     #[serde(flatten)]
@@ -18,7 +17,7 @@ struct Listed<'a> {
     state: &'static str,
 }
 
-/// Lists the copies at the given places. With `--remove`, removes the copies that no process uses.
+/// Lists the copies. `--remove` removes the copies that no process uses.
 pub fn run(arguments: &CopiesArguments) -> Result<(), Failure> {
     let places = arguments.places.all()?;
     if places.is_empty() {
@@ -61,7 +60,7 @@ fn state(found: &Copies) -> &'static str {
     match found.current {
         Some(true) => "current",
         Some(false) => "another",
-        // The copies cannot be compared with their index: it was not named, or no longer exists.
+        // The index was not named, or no longer exists.
         None => "unknown",
     }
 }

@@ -7,16 +7,12 @@ use stratann_terminal::output::Output;
 
 use crate::args::CountArguments;
 
-/// The output of `--json`.
 #[derive(Serialize)]
 struct Counted {
-    /// All vectors that a search can find.
     vectors: u64,
-    /// The vectors that match the filter.
     matching: u64,
 }
 
-/// Prints the number of vectors, or of vectors that match a filter.
 pub fn run(arguments: &CountArguments) -> Result<(), Failure> {
     let index = Index::open(&arguments.index, &OpenOptions::default())?;
     let vectors = index.live() as u64;

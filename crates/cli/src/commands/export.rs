@@ -9,11 +9,9 @@ use stratann_terminal::table::facts;
 
 use crate::args::ExportArguments;
 
-/// Writes all live vectors of an index to files.
 pub fn run(arguments: &ExportArguments, quiet: bool) -> Result<(), Failure> {
     let open = OpenOptions {
         memory: arguments.memory,
-        // Nothing is searched.
         unpack: false,
         ..OpenOptions::default()
     };
@@ -42,7 +40,7 @@ pub fn run(arguments: &ExportArguments, quiet: bool) -> Result<(), Failure> {
     if let Some(path) = &report.attributes {
         lines.push(("their attributes", path.display().to_string()));
     }
-    // A build from these files needs these options, which the files do not contain.
+    // A build from these files needs these options.
     if !report.times.is_empty() {
         lines.push(("keys of times", report.times.join(",")));
     }

@@ -13,14 +13,10 @@ use super::beside::Beside;
 use crate::args::GetArguments;
 use crate::ids;
 
-/// The number of vectors of one look-up.
 const BATCH: usize = 1 << 12;
-/// The number of elements that are printed of each vector. `--json` prints all.
 const ELEMENTS: usize = 8;
-/// The number of missing ids that an error names.
 const NAMED: usize = 10;
 
-/// Prints the requested vectors, or writes them to a file.
 pub fn run(arguments: &GetArguments, quiet: bool) -> Result<(), Failure> {
     if let Some(out) = &arguments.out {
         output::refuse(out, arguments.overwrite)?;
@@ -28,13 +24,11 @@ pub fn run(arguments: &GetArguments, quiet: bool) -> Result<(), Failure> {
     let asked = ids::given(&arguments.id, arguments.ids.as_deref())?;
     let open = OpenOptions {
         memory: arguments.memory,
-        // Nothing is searched.
         unpack: false,
         ..OpenOptions::default()
     };
     let index = Index::open(&arguments.index, &open)?;
-    // Only a file is cleaned up at Ctrl-C. A command that prints may wait for its reader, and ends
-    // at once.
+    // Only a file is cleaned up at Ctrl-C. A command that prints may wait for its reader.
     let progress = match &arguments.out {
         Some(_) => Shown::new(quiet),
         None => Shown::of_reader(quiet),
@@ -105,7 +99,6 @@ pub fn run(arguments: &GetArguments, quiet: bool) -> Result<(), Failure> {
     }
 }
 
-/// Fails if the user has pressed Ctrl-C.
 fn goes_on(progress: &dyn Progress) -> Result<(), Error> {
     match progress.interrupted() {
         // The text of `Interrupted` is about changes, and a look-up makes none.
@@ -114,7 +107,6 @@ fn goes_on(progress: &dyn Progress) -> Result<(), Error> {
     }
 }
 
-/// The next ids of an index, or of the vectors that match a filter.
 fn page(index: &Index, arguments: &GetArguments, after: Option<u64>) -> Result<Vec<u64>, Error> {
     match &arguments.filter {
         None => index.ids(after, BATCH),
@@ -122,7 +114,6 @@ fn page(index: &Index, arguments: &GetArguments, after: Option<u64>) -> Result<V
     }
 }
 
-/// All ids of an index, or of the vectors that match a filter.
 fn all(
     index: &Index,
     arguments: &GetArguments,
@@ -142,7 +133,6 @@ fn all(
     }
 }
 
-/// The ids among `asked` that are in an index. The function appends the missing ids to `missing`.
 fn there(
     index: &Index,
     asked: &[u64],
@@ -160,14 +150,12 @@ fn there(
     Ok(ids)
 }
 
-/// A vector as a line of JSON.
 #[derive(Serialize)]
 struct Line {
     id: u64,
     vector: Vec<f32>,
 }
 
-/// The attributes and the payload of a vector as a line of JSON.
 #[derive(Serialize)]
 struct Row {
     id: u64,
@@ -216,7 +204,7 @@ fn print(
     Ok(())
 }
 
-/// Vectors of an index in the order of `ids`. The index has all of these ids.
+/// The vectors of `ids`, in this order. The index has all of these ids.
 struct ById<'a> {
     index: &'a Index,
     ids: Vec<u64>,

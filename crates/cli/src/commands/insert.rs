@@ -14,13 +14,11 @@ use crate::args::InsertArguments;
 use crate::input::{Files, Input};
 use crate::parquet;
 
-/// Inserts rows, makes them durable, and merges if requested.
 pub fn run(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
     if arguments.forget {
         return forget(arguments, quiet);
     }
-    // An absolute path, so that warnings and `--forget` name the same file in any working
-    // directory.
+    // With an absolute path, warnings and `--forget` name the same file in any working directory.
     let shown = Shown::new(quiet);
     let files = Files {
         vectors: &whole(&arguments.vectors),
@@ -30,8 +28,7 @@ pub fn run(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
         index: &arguments.index,
         memory: arguments.write.memory,
     };
-    // The index is opened before the vectors are copied, and again after the copy. An open index
-    // and the copying together could exceed the memory of the process.
+    // The index is closed during the copy, since both could exceed the memory.
     let check = |shape: &NoRows| {
         let live = open(&arguments.index, &arguments.write)?;
         Ok(live.check_shape(shape.element(), shape.dim())?)
@@ -41,12 +38,11 @@ pub fn run(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
         false => Some(files.open(&shown, check)?),
     };
     let live = open(&arguments.index, &arguments.write)?;
-    // An insert checks the dimension and type of its vectors only if there are rows.
+    // If there are no rows, an insert checks neither dimension nor type.
     if let Some(input) = input.as_ref().filter(|input| input.vectors.rows() == 0) {
         live.check_shape(input.vectors.element(), input.vectors.dim())?;
     }
-    // Below, an insert refuses ids without vectors, and `--resume` refuses a file that no
-    // interrupted insert has read.
+    // The insert below refuses ids without vectors. With `--resume`, it refuses a new file.
     let is_empty = |input: &Input| {
         let has_ids = input.ids.as_ref().is_some_and(|ids| !ids.is_empty());
         input.vectors.rows() == 0 && !has_ids && !arguments.resume
@@ -79,7 +75,6 @@ pub fn run(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
     finish(&live, changed, arguments.compact, arguments.json, &shown)
 }
 
-/// Forgets an insert that was cut off.
 fn forget(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
     let live = open(&arguments.index, &arguments.write)?;
     let start = Instant::now();
@@ -88,7 +83,7 @@ fn forget(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
         .map(|insert| insert.file)
         .collect();
     let of_file = cut.iter().find(|file| is_same(&arguments.vectors, file));
-    // An insert from Python has no file. The user gives the name that warnings print.
+    // An insert from Python has no file, but a name that warnings print.
     let named = || (cut.iter()).find(|file| arguments.vectors.as_os_str() == file.as_str());
     let file = of_file.or_else(named).cloned().unwrap_or(given);
     let forgotten = live.forget_cut_off(&file).map_err(changing)?;
@@ -96,7 +91,6 @@ fn forget(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
     finish(&live, changed, false, arguments.json, &Shown::new(quiet))
 }
 
-/// An absolute path with the real path of its folder, so that each file has one path.
 fn whole(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
@@ -106,7 +100,6 @@ fn whole(path: &Path) -> PathBuf {
     }
 }
 
-/// Whether a path leads to the file that once had an absolute path `name`.
 fn is_same(path: &Path, name: &str) -> bool {
     let (path, name) = (whole(path), Path::new(name));
     let there = |path: &Path| std::fs::canonicalize(path).ok();
@@ -132,7 +125,6 @@ fn upsert(
     })
 }
 
-/// Warns of cut-off inserts of other files.
 fn say_others(live: &LiveIndex, arguments: &InsertArguments, shown: &Shown) {
     for insert in live.cut_off_inserts() {
         if is_same(&arguments.vectors, &insert.file) {
@@ -159,7 +151,6 @@ fn say_others(live: &LiveIndex, arguments: &InsertArguments, shown: &Shown) {
     }
 }
 
-/// The error of an insert that ended early, with the call that resumes it.
 fn cut_off(error: Error, arguments: &InsertArguments) -> Failure {
     let advice = match &error {
         Error::Partly { .. } if arguments.upsert => {
@@ -168,7 +159,7 @@ fn cut_off(error: Error, arguments: &InsertArguments) -> Failure {
         Error::Partly { .. } | Error::CutOff { .. } => {
             format!(". To continue: {}", with_resume(std::env::args_os()))
         }
-        // The ids that exist already may belong to an insert that was cut off.
+        // The existing ids may belong to an insert that was cut off.
         Error::Argument { what, .. }
             if what == "id" && arguments.ids.is_some() && !arguments.upsert =>
         {
@@ -186,7 +177,6 @@ fn cut_off(error: Error, arguments: &InsertArguments) -> Failure {
     }
 }
 
-/// The call of this process as a shell command, with `--resume`.
 fn with_resume(words: impl Iterator<Item = OsString>) -> String {
     let mut call = Vec::new();
     let mut told = false;
@@ -203,7 +193,6 @@ fn with_resume(words: impl Iterator<Item = OsString>) -> String {
     call.join(" ")
 }
 
-/// A word, quoted for a shell if needed.
 fn quoted(word: &std::ffi::OsStr) -> String {
     let word = word.to_string_lossy();
     let plain = |c: char| c.is_alphanumeric() || "-_./:,=+@%".contains(c);

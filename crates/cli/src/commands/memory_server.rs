@@ -8,12 +8,10 @@ use stratann_terminal::size;
 use super::servers::{self, listening, refused};
 use crate::args::MemoryServerArguments;
 
-/// Serves until the process is killed. Files in a folder outlive the process.
 pub fn run(arguments: &MemoryServerArguments, quiet: bool) -> Result<(), Failure> {
     if let Some(index) = &arguments.index {
         return servers::memory(arguments, index, quiet);
     }
-    // Without an index, clap requires `bytes`.
     let bytes = arguments.bytes.unwrap_or_default();
     if arguments.server.http.is_some() {
         let what = "--http does not apply to a server of files. Name an index, or leave out --http";
@@ -25,14 +23,13 @@ pub fn run(arguments: &MemoryServerArguments, quiet: bool) -> Result<(), Failure
     };
     let store = store.map_err(|error| refused(error.into()))?;
     let options = listening(&arguments.listen, &arguments.server)?;
-    // On loopback, the server has at least the user's own secret. At other addresses, it does not
-    // start without a secret.
+    // On loopback, the server has the user's own secret; elsewhere, it does not start without one.
     let how = match &options.certificate {
         Some(_) => "with a secret and TLS",
         None => "with a secret, not encrypted",
     };
     let running = Running::start(store, options).map_err(refused)?;
-    // The output is flushed and unlocked before the wait, so that readers see the line at once.
+    // Readers see the line before the wait.
     let mut output = Output::lock();
     output.line(format!(
         "listening on {} {how}, {} of {} free",

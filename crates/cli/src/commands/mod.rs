@@ -1,5 +1,4 @@
-//! One file or folder for each command: it reads the arguments, calls the engine and prints.
-//! [`target`] has the indexes of a search.
+//! One file or folder for each command. [`target`] has the indexes of a search.
 
 pub mod advise;
 pub mod answers;

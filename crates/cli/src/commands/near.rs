@@ -1,6 +1,4 @@
-//! Searches for all vectors within a distance, `stratann search INDEX QUERIES --within DISTANCE`,
-//! or for vectors near to vectors of the index, `stratann search INDEX --like ID,..`. The results
-//! are printed.
+//! `stratann search INDEX QUERIES --within DISTANCE`, and `stratann search INDEX --like ID,..`.
 
 use serde::Serialize;
 use stratann::{Index, Matrix, Range, RangeResults, SearchOptions, Silent, VectorSource};
@@ -14,27 +12,22 @@ use super::search::{options_of, queries_of};
 use super::target::Target;
 use crate::args::{SearchArguments, threads_or_cores};
 
-/// A query, and its id if it is from the index.
 struct Asked {
     vector: Matrix,
     id: Option<u64>,
 }
 
-/// A page of a range search as a line of JSON.
 #[derive(Serialize)]
 struct Page<'a> {
     query: usize,
     ids: &'a [u64],
     distances: &'a [f32],
-    /// The attributes of each result, if they are wanted.
     #[serde(flatten)]
     beside: Option<AllBeside>,
-    /// Whether the pages so far certainly have every vector that is nearer than the last vector of
-    /// this page.
+    /// Whether every vector nearer than the last one of this page has certainly been returned.
     complete: bool,
 }
 
-/// Searches as the arguments say, and prints the results.
 pub fn run(arguments: &SearchArguments, quiet: bool) -> Result<(), Failure> {
     let paths = Target::paths(arguments);
     if paths.len() != 1 {
@@ -101,7 +94,6 @@ pub fn run(arguments: &SearchArguments, quiet: bool) -> Result<(), Failure> {
     output.finish()
 }
 
-/// The queries: vectors of the index, or the vectors of the file.
 fn asked(index: &Index, arguments: &SearchArguments) -> Result<Vec<Asked>, Failure> {
     let one = |bytes: &[u8]| Matrix::new(bytes.to_vec(), 1, index.dim(), index.element());
     if !arguments.like.is_empty() {
@@ -142,7 +134,7 @@ fn asked(index: &Index, arguments: &SearchArguments) -> Result<Vec<Asked>, Failu
     .collect()
 }
 
-/// Prints all pages of a range search. One page is in memory at a time.
+/// Only one page is in memory at a time.
 fn print_range(
     output: &mut Output,
     (index, arguments, shown): (&Index, &SearchArguments, Option<&Shown<'_>>),

@@ -11,7 +11,6 @@ use super::build::options;
 use crate::args::PlanArguments;
 use crate::input::Files;
 
-/// Prints the expected costs of a build, without building.
 pub fn run(arguments: &PlanArguments, quiet: bool) -> Result<(), Failure> {
     let progress = Shown::new(quiet);
     let cap = arguments.shape.memory;
@@ -20,7 +19,6 @@ pub fn run(arguments: &PlanArguments, quiet: bool) -> Result<(), Failure> {
         column: arguments.column.as_deref(),
         ids: arguments.ids.as_deref(),
         rows: &arguments.rows,
-        // There is no index yet.
         index: &std::env::temp_dir(),
         memory: cap,
     };
@@ -45,7 +43,7 @@ pub fn run(arguments: &PlanArguments, quiet: bool) -> Result<(), Failure> {
         Some(rows) => stratann::plan_build_with_rows(source, rows, &options, &progress)?,
         None => stratann::plan_build(source, &options)?,
     };
-    // A build copies a Parquet file too, and removes the copy when the build ends.
+    // A build copies a Parquet file too.
     plan.scratch += input.copied;
     if let Some(cap) = cap.filter(|&cap| cap < plan.least_memory) {
         return Err(Failure::Wrong(format!(

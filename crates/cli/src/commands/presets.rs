@@ -7,7 +7,6 @@ use stratann_terminal::table::Table;
 
 use crate::args::PresetsArguments;
 
-/// Lists the presets.
 pub fn run(arguments: &PresetsArguments) -> Result<(), Failure> {
     let mut output = Output::lock();
     if arguments.json {
@@ -49,8 +48,7 @@ pub fn run(arguments: &PresetsArguments) -> Result<(), Failure> {
     output.finish()
 }
 
-/// The preset's re-ranking in words. If lists and vectors are in the same record, a vector is
-/// ranked when its list is read.
+/// If lists and vectors are in the same record, a vector is ranked when its list is read.
 fn reranking(preset: &Preset) -> String {
     let Rerank {
         batch,

@@ -9,7 +9,6 @@ use stratann_terminal::table::{Table, facts};
 
 use crate::args::{RepairArguments, threads_or_cores};
 
-/// Rebuilds a damaged index from its readable parts, and prints the losses.
 pub fn run(arguments: &RepairArguments, quiet: bool) -> Result<(), Failure> {
     let options = RepairOptions {
         threads: threads_or_cores(arguments.threads),
@@ -49,7 +48,6 @@ pub fn run(arguments: &RepairArguments, quiet: bool) -> Result<(), Failure> {
     output.finish()
 }
 
-/// A table of the damages.
 fn damage(report: &RepairReport) -> Table {
     let mut table = Table::new(&["<file", "vectors lost", "<damage"]);
     for lost in &report.lost {

@@ -20,24 +20,21 @@ use super::{answers, near};
 use crate::args::{SearchArguments, threads_or_cores};
 use crate::input::{Vectors, check_parquet};
 
-/// The maximum number of times that a search opens an index again because another process changed
-/// the index.
+/// The most times that a search opens an index again after another process's change.
 const MOST_OPENINGS: usize = 20;
 
-/// A search that can run at any list size.
 struct Searcher<'a> {
     target: Target,
     arguments: &'a SearchArguments,
     /// Bytes outside the index that count towards its memory budget.
     beside: u64,
-    /// Shows the progress when the index is opened.
     opening: progress::Shown,
     queries: Box<dyn VectorSource>,
     truth: Option<GroundTruth>,
     options: SearchOptions,
 }
 
-/// Refuses `--attributes NAMES` without `=`, whose names were read as a file.
+/// `--attributes NAMES` without `=` would read the names as a file.
 fn check_names_joined(arguments: &SearchArguments) -> Result<(), Failure> {
     let is_names = |path: &&PathBuf| {
         let text = path.to_str();
@@ -54,7 +51,6 @@ fn check_names_joined(arguments: &SearchArguments) -> Result<(), Failure> {
     }
 }
 
-/// Searches at each list size, or finds the list size for a recall.
 pub fn run(arguments: &SearchArguments, quiet: bool) -> Result<(), Failure> {
     check_names_joined(arguments)?;
     if arguments.within.is_some() || !arguments.like.is_empty() {
@@ -88,7 +84,6 @@ pub fn run(arguments: &SearchArguments, quiet: bool) -> Result<(), Failure> {
         ));
     }
     let mut searcher = Searcher::open(arguments, quiet)?;
-    // Names are checked before the search.
     Shown::of(arguments.attributes.as_deref(), &searcher.target)?;
     let mut printer = Printer::new(arguments, &searcher);
     let last = match arguments.recall {
@@ -119,13 +114,11 @@ pub fn run(arguments: &SearchArguments, quiet: bool) -> Result<(), Failure> {
             } else {
                 &arguments.list
             };
-            // All sizes are checked before the first search, which may be long.
             answers::check_lists(lists, arguments.k)?;
             for list in lists {
                 let (measured, results) = searcher.measure(width(*list))?;
                 printer.add(measured, searcher.target.live_recall()?)?;
-                // The results of earlier list sizes are dropped, since the next search may need
-                // their memory.
+                // The next search may need the memory of earlier results.
                 last = keeps.then_some(results);
             }
             last
@@ -144,10 +137,6 @@ pub fn run(arguments: &SearchArguments, quiet: bool) -> Result<(), Failure> {
     printer.finish()
 }
 
-/// The file of the queries of a search.
-///
-/// # Errors
-/// An option names a column, and the file is no Parquet file.
 pub(super) fn queries_of(arguments: &SearchArguments) -> Result<Vectors<'_>, Failure> {
     let (file, column) = (arguments.queries(), arguments.column.as_deref());
     if column.is_some() {
@@ -161,8 +150,7 @@ pub(super) fn queries_of(arguments: &SearchArguments) -> Result<Vectors<'_>, Fai
     })
 }
 
-/// Checks the index and the options before a Parquet file of queries is copied, which may take
-/// long.
+/// Checks the index and the options before the long copy of a Parquet file.
 fn check_before_copy(
     arguments: &SearchArguments,
     paths: &[PathBuf],
@@ -185,11 +173,9 @@ impl Searcher<'_> {
         if let Some(outline) = queries.outline()? {
             check_before_copy(arguments, &paths, &outline)?;
         }
-        // The queries are read before the index is opened, so that the buffers of the read are free
-        // again.
+        // The buffers of the read are free again before the index is opened.
         let (queries, _) = queries.open(&Silent)?;
-        // Thousands of queries take a tenth of a tiny budget. Under such a budget, each query is
-        // read when it is needed.
+        // Thousands of queries take a tenth of a tiny budget, so they stay in their file.
         let queries: Box<dyn VectorSource> = match arguments.memory {
             Some(budget) if budget < TINY => queries,
             _ => Box::new(Matrix::read(&*queries)?),
@@ -230,8 +216,7 @@ impl Searcher<'_> {
         })
     }
 
-    /// Searches. If another process has changed the index, and has reused pages that this handle
-    /// refers to, the function opens the index again and repeats the search.
+    /// Opens the index again if another process has reused its pages.
     fn search(&mut self, options: &SearchOptions) -> Result<SearchResults, Failure> {
         for _ in 0..MOST_OPENINGS {
             let found = self
@@ -328,9 +313,8 @@ impl Searcher<'_> {
         }
     }
 
-    /// Finds the smallest list size whose recall reaches `target`, or the smallest number of probes
-    /// of a cluster index. The function doubles the size until the recall reaches `target`, then
-    /// bisects. Recall grows with the size except for noise, which the bisection ignores.
+    /// Doubles the list size, or the number of probes, until the recall reaches `target`. Then
+    /// bisects, and ignores noise in the recall.
     fn reach(&mut self, target: f64) -> Result<(Detailed, SearchResults), Failure> {
         let largest = self.target.vectors();
         let recall = |detailed: &Detailed| detailed.measured.recall.unwrap_or(0.0);
@@ -346,8 +330,7 @@ impl Searcher<'_> {
             if reached >= target {
                 break found;
             }
-            // A list of thousands reads thousands of pages for a query, so larger lists are not
-            // tried. For more recall, brute force is better.
+            // Larger lists would read thousands of pages for a query. Brute force is better then.
             if list >= largest.min(LARGEST_LIST) {
                 let remedy = match of(0) {
                     Width::List(_) | Width::Recall(_) => {
@@ -376,20 +359,18 @@ impl Searcher<'_> {
     }
 }
 
-/// The options of a search, without its width.
 pub fn options_of(
     target: &Target,
     arguments: &SearchArguments,
     threads: usize,
 ) -> Result<SearchOptions, Failure> {
-    // The order of precedence: typed options, then --preset, then the preset of the index.
+    // Typed options take precedence over --preset, and --preset over the preset of the index.
     let preset = preset_of(target, arguments)?;
     Ok(SearchOptions {
         k: arguments.k,
         beam: arguments.beam.or(preset.map(|p: Preset| p.beam)),
         strategy: arguments.strategy.or(preset.map(|p| p.strategy)),
-        // If the index has no navigation graph, or no memory for this graph, a preset with
-        // navigation searches without the graph.
+        // A search goes without the navigation graph if there is none, or no memory for it.
         navigation: arguments
             .navigation()
             .or(preset.map(|p| p.navigation && target.has_navigation())),
@@ -401,8 +382,7 @@ pub fn options_of(
             seeds: arguments.seeds.unwrap_or(Press::default().seeds),
         },
         seeds: arguments.seeds.unwrap_or(0),
-        // Users take written results as ground truth, and compare printed results with a ground
-        // truth. Both need exact distances.
+        // Written results serve as ground truth, which needs exact distances.
         exact: arguments.exact || arguments.out.is_some() || arguments.print,
         stop_early: arguments.stop_early,
         way: arguments.way,
@@ -413,8 +393,7 @@ pub fn options_of(
     })
 }
 
-/// The parameter that trades recall for speed: the list size of a graph, the number of probed
-/// clusters, or the recall itself.
+/// The parameter that trades recall for speed.
 #[derive(Clone, Copy)]
 enum Width {
     List(usize),
@@ -431,8 +410,7 @@ impl Width {
     }
 }
 
-/// The preset of `--preset`, from which a search takes its defaults. For a cluster index, presets
-/// of clusters have no effect, and presets of graphs are refused.
+/// For a cluster index, presets of clusters have no effect, and presets of graphs are refused.
 fn preset_of(target: &Target, arguments: &SearchArguments) -> Result<Option<Preset>, Failure> {
     match arguments.preset {
         Some(preset) if target.has_clusters() => match preset.layout {
@@ -446,8 +424,7 @@ fn preset_of(target: &Target, arguments: &SearchArguments) -> Result<Option<Pres
     }
 }
 
-/// The error of a search. If a recall does not go with an argument that came from --preset, the
-/// error names that option.
+/// If an argument of --preset does not go with a recall, the error names that option.
 fn refused(error: Error, arguments: &SearchArguments) -> Failure {
     let (
         Error::Argument {
@@ -463,7 +440,6 @@ fn refused(error: Error, arguments: &SearchArguments) -> Failure {
         return error.into();
     };
     let typed = match what.split(' ').next() {
-        // Without the recall, the search would be refused, too.
         _ if !remedy.contains("recall") => true,
         Some("strategy") => arguments.strategy.is_some(),
         Some("rerank") => Target::types_rerank(arguments),
@@ -478,7 +454,6 @@ fn refused(error: Error, arguments: &SearchArguments) -> Failure {
     }
 }
 
-/// A number, rounded to about two digits.
 fn two_digits(number: f32) -> String {
     match number >= 10.0 {
         true => format!("{number:.0}"),
@@ -486,15 +461,13 @@ fn two_digits(number: f32) -> String {
     }
 }
 
-/// Number of queries with fewer than k results. A missing result is the id 2^64-1 at an infinite
-/// distance.
+/// A missing result is the id 2^64-1 at an infinite distance.
 fn short(results: &SearchResults) -> usize {
     let rows = results.ids.chunks_exact(results.k.max(1));
     rows.filter(|ids| ids.last() == Some(&u64::MAX)).count()
 }
 
-/// The filter strategy that a search chose, its costs, and the expected costs of both strategies.
-/// `of_clusters` says that the search adapts the number of probes, and not the list size.
+/// If `of_clusters` is set, the search adapts the number of probes, and not the list size.
 fn explained(
     filter: &Explained,
     of_clusters: bool,
@@ -556,15 +529,12 @@ fn explained(
     text
 }
 
-/// Bytes outside the index that count towards the memory budget of a search: queries, ground truth,
-/// results and threads. The budget already has `PROGRAM` of these bytes in its share for the
-/// program, so they are subtracted.
+/// The bytes of queries, ground truth, results and threads, beyond `PROGRAM`.
 fn beside(queries: &dyn VectorSource, arguments: &SearchArguments, threads: usize) -> u64 {
-    /// A result has an id of eight bytes and a distance. An entry of the ground truth has an id of
-    /// four bytes and a distance.
+    /// The bytes of an id and a distance; in the ground truth, an id has four bytes.
     const ANSWER: usize = 12;
     const EXACT: usize = 8;
-    /// Space for some thousands of results, which the budget counts with the program.
+    /// The budget counts space for some thousands of results with the program.
     const PROGRAM: u64 = 512 << 10;
     let Some(budget) = arguments.memory else {
         return 0;
@@ -575,11 +545,10 @@ fn beside(queries: &dyn VectorSource, arguments: &SearchArguments, threads: usiz
         queries.row_bytes()
     };
     let exact = if arguments.truth.is_some() { EXACT } else { 0 };
-    // Each query also has a latency.
     let answers = arguments.k.saturating_mul(ANSWER + exact);
     let each = answers.saturating_add(held + size_of::<f32>()) as u64;
     let held = each.saturating_mul(queries.rows() as u64);
-    // This limit keeps sums from overflowing. No machine has so much memory.
+    // With this limit, sums cannot overflow.
     held.saturating_sub(PROGRAM).min(1 << 50) + threads_beside(threads)
 }
 
@@ -593,17 +562,15 @@ const LARGEST_LIST: usize = 8192;
 /// Under smaller budgets, queries stay in their file.
 const TINY: u64 = 32 << 20;
 
-/// The live recall of a measurement. As JSON, it is a line of its own after the line of the
-/// measurement.
+/// A line of JSON after the measurement.
 #[derive(Serialize)]
 struct Live {
     live_recall: LiveRecall,
 }
 
-/// The heading of the column of the number of probes.
 const PROBES: &str = "probes";
 
-/// Prints each measurement when it is ready (JSON), or all as a table at the end.
+/// Prints each measurement as JSON when it is ready, or all measurements as a table at the end.
 struct Printer {
     output: Output,
     /// Whether to print results instead of measurements.
@@ -613,11 +580,8 @@ struct Printer {
     filtered: bool,
     explain: bool,
     table: Table,
-    /// The heading of the first column: `list` or `probes`.
     width: &'static str,
-    /// The live recall measured on samples of the queries, if requested.
     live_recall: Vec<String>,
-    /// The parts of a query's time, if requested.
     parts: Option<Table>,
     /// The last measurement, for the facts that are the same in all rows.
     last: Option<Detailed>,

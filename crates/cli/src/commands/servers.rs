@@ -25,10 +25,9 @@ use crate::args::{
     ReachArguments, StorageServerArguments, threads_or_cores,
 };
 
-/// The interval at which a server checks whether a signal asked it to stop.
+/// The interval at which a server checks for a signal.
 const LOOKS: Duration = Duration::from_millis(100);
 
-/// The failure of a server.
 pub fn refused(error: NodeError) -> Failure {
     match &error {
         NodeError::Open { .. }
@@ -42,7 +41,6 @@ pub fn refused(error: NodeError) -> Failure {
     }
 }
 
-/// The failure of a server of an index.
 pub fn not_started(error: StartError) -> Failure {
     match error {
         StartError::Index(error) => error.into(),
@@ -50,13 +48,11 @@ pub fn not_started(error: StartError) -> Failure {
     }
 }
 
-/// The failure of a connection.
 pub fn failed(error: TierError) -> Failure {
     Failure::Failed(error.to_string())
 }
 
-/// The secret for a server with this address or name: from the file, or else from the environment.
-/// If neither has a secret and the server is on this machine, the user's own secret.
+/// Reads the secret of the file, or else of the environment, or else of the user.
 fn secret(file: Option<&Path>, name: &str) -> Result<Option<Secret>, Failure> {
     let given = match file {
         Some(path) => Secret::read(path).map(Some),
@@ -67,7 +63,6 @@ fn secret(file: Option<&Path>, name: &str) -> Result<Option<Secret>, Failure> {
         .map_err(failed)
 }
 
-/// The options of a server that listens at an address.
 pub fn listening(listen: &str, arguments: &ListenArguments) -> Result<Options, Failure> {
     let certificate = match (&arguments.tls_certificate, &arguments.tls_key) {
         (Some(certificate), Some(key)) => {
@@ -84,7 +79,7 @@ pub fn listening(listen: &str, arguments: &ListenArguments) -> Result<Options, F
         most_clients: arguments.clients,
         ..Options::default()
     };
-    // The options are checked before the index is read, since the read may take minutes.
+    // The options are checked before the index is read, which may take minutes.
     options.check().map_err(refused)?;
     if let Some(http) = &arguments.http {
         Http::check(http, &options).map_err(refused)?;
@@ -92,7 +87,6 @@ pub fn listening(listen: &str, arguments: &ListenArguments) -> Result<Options, F
     Ok(options)
 }
 
-/// The location of another server, by the name that a user types.
 pub fn place(
     name: &str,
     reach: &ReachArguments,
@@ -106,7 +100,6 @@ pub fn place(
     Place::of(name, secret.as_ref(), encryption).map_err(failed)
 }
 
-/// The options of compute servers.
 pub fn computing(arguments: &ComputeArguments, listen: Options) -> ComputeServerOptions {
     let workers = threads_or_cores(arguments.threads);
     ComputeServerOptions {
@@ -129,7 +122,6 @@ pub fn computing(arguments: &ComputeArguments, listen: Options) -> ComputeServer
     }
 }
 
-/// Reports over HTTP, if requested.
 pub fn serve_http(
     listen: Option<&str>,
     report: impl Fn(Page) -> Report + Send + Sync + 'static,
@@ -140,10 +132,9 @@ pub fn serve_http(
         .map_err(refused)
 }
 
-/// Prints the address of a server, and waits until a signal stops the process.
 pub fn until_stopped(lines: &[String], http: Option<&Http>) -> Result<(), Failure> {
     progress::catch_interrupts();
-    // The output is flushed and unlocked before the wait, so that readers see the lines at once.
+    // Readers see the lines before the wait.
     let mut output = Output::lock();
     for line in lines {
         output.line(line)?;
@@ -166,7 +157,6 @@ fn listens(role: &str, at: impl Display, holds: u64) -> String {
     )
 }
 
-/// Serves lists and high codes of an index.
 pub fn memory(arguments: &MemoryServerArguments, index: &Path, quiet: bool) -> Result<(), Failure> {
     let options = listening(&arguments.listen, &arguments.server)?;
     let (follow, batch) = (arguments.follow, !arguments.no_batch);
@@ -178,7 +168,6 @@ pub fn memory(arguments: &MemoryServerArguments, index: &Path, quiet: bool) -> R
     until_stopped(&[listens("memory server", at, holds)], http.as_ref())
 }
 
-/// Serves exact vectors of an index.
 pub fn storage(arguments: &StorageServerArguments) -> Result<(), Failure> {
     let options = listening(&arguments.listen, &arguments.server)?;
     let server = StorageOfIndex::start(
@@ -195,13 +184,11 @@ pub fn storage(arguments: &StorageServerArguments) -> Result<(), Failure> {
     until_stopped(&[line], http.as_ref())
 }
 
-/// Searches for clients.
 pub fn compute(arguments: &ComputeServerArguments) -> Result<(), Failure> {
     let listen = listening(&arguments.listen, &arguments.server)?;
     let secret_file = arguments.server.secret_file.as_deref();
     let options = computing(&arguments.compute, listen);
     let memory = place(&arguments.memory, &arguments.reach, secret_file)?;
-    // The storage server inside this process, if `--index` was given.
     let mut own = None;
     let storage = match (&arguments.storage, &arguments.index) {
         (Some(name), _) => place(name, &arguments.reach, secret_file)?,

@@ -8,7 +8,6 @@ use stratann_terminal::table::facts;
 
 use crate::args::SnapshotArguments;
 
-/// Copies an index, also while another process changes it.
 pub fn run(arguments: &SnapshotArguments, quiet: bool) -> Result<(), Failure> {
     let (index, dest) = (&arguments.index, &arguments.dest);
     let report = stratann::snapshot(index, dest, &Shown::new(quiet))?;

@@ -15,7 +15,6 @@ use stratann_terminal::table::{Table, facts};
 use super::target::indexes_in;
 use crate::args::StatsArguments;
 
-/// Prints the properties of an index.
 pub fn run(arguments: &StatsArguments, quiet: bool) -> Result<(), Failure> {
     if let Some((catalog, names)) = indexes_in(&arguments.index) {
         return list(&catalog, &names, arguments);
@@ -25,7 +24,7 @@ pub fn run(arguments: &StatsArguments, quiet: bool) -> Result<(), Failure> {
         places: arguments.places.all()?,
         ..OpenOptions::default()
     };
-    // With --memory, the index is opened as a search opens it, and may be unpacked.
+    // With --memory, the index is opened as for a search.
     let shown = Shown::of_reader(quiet);
     let index = Index::open_observed(&arguments.index, &open, &shown)?;
     let (stats, looked) = index.stats_and_health(&Silent);
@@ -75,7 +74,7 @@ pub fn run(arguments: &StatsArguments, quiet: bool) -> Result<(), Failure> {
     let mut table = Table::new(&["<part", "bytes", "size", "a vector"]);
     let leads = match &stats.clusters {
         None => "graph",
-        // The tables include the numbers of members, if these numbers are stored separately.
+        // The tables include the numbers of members, if these are stored separately.
         Some(_) => "heads and tables",
     };
     for (part, bytes) in [
@@ -115,8 +114,7 @@ pub fn run(arguments: &StatsArguments, quiet: bool) -> Result<(), Failure> {
     output.finish()
 }
 
-/// Reports whether searches find the vectors inserted since the last build or merge as reliably as
-/// older vectors.
+/// Whether searches find vectors since the last build or merge as reliably as older ones.
 fn health(looked: &Result<IndexHealth, stratann::Error>) -> String {
     let due = MergeWhen::default().drifted;
     match looked {
@@ -131,7 +129,6 @@ fn health(looked: &Result<IndexHealth, stratann::Error>) -> String {
     }
 }
 
-/// Why a merge is due, and the command that makes it.
 fn due(stats: &Stats) -> String {
     match &stats.due {
         Some(due) => format!("a merge: {due} (`stratann compact`)"),
@@ -139,7 +136,6 @@ fn due(stats: &Stats) -> String {
     }
 }
 
-/// The queries from whose recall `search --recall` chooses list sizes.
 fn calibrated(stats: &Stats) -> String {
     let Some(calibrated) = stats.calibrated else {
         return "not measured (`stratann calibrate`)".to_owned();
@@ -155,7 +151,7 @@ fn calibrated(stats: &Stats) -> String {
     }
 }
 
-/// Deleted vectors that still take space. Merges have left some of them in place.
+/// Merges leave some deleted vectors in place.
 fn deleted(stats: &Stats) -> String {
     let deleted = size::count(stats.deleted);
     match stats.garbage {
@@ -167,8 +163,7 @@ fn deleted(stats: &Stats) -> String {
     }
 }
 
-/// Reports how well nodes with the codes of their neighbours fill their blocks, and names options
-/// that would fill blocks better.
+/// Reports how well nodes with the codes of their neighbours fill blocks, and names better options.
 pub fn fill_lines(fill: &BlockFill) -> Vec<String> {
     let mut lines = vec![format!("blocks            {}", fill.fill)];
     lines.extend(fill.proposals.iter().map(|p| {
@@ -182,10 +177,10 @@ pub fn fill_lines(fill: &BlockFill) -> Vec<String> {
     lines
 }
 
-/// Digits of a codebook's hash, enough to distinguish it at a glance.
+/// The number of digits of a codebook's hash that distinguish it at a glance.
 const SHORT: usize = 12;
 
-/// The first digits of a codebook's hash; an index in an old format has none.
+/// An index in an old format has no hash.
 fn codebook(hash: &str) -> String {
     match hash {
         "" => "-".to_owned(),
@@ -193,7 +188,7 @@ fn codebook(hash: &str) -> String {
     }
 }
 
-/// Lists the indexes of a directory. An index that cannot be read is named at the end.
+/// An index that cannot be read is named at the end.
 fn list(catalog: &Catalog, names: &[String], arguments: &StatsArguments) -> Result<(), Failure> {
     if !arguments.places.place.is_empty() {
         return Err(Failure::Wrong(format!(
@@ -273,11 +268,9 @@ fn list(catalog: &Catalog, names: &[String], arguments: &StatsArguments) -> Resu
     }
 }
 
-/// The division of a memory budget.
 fn memory_plan(stats: &Stats) -> Table {
     let memory_plan: &MemoryPlan = &stats.memory;
-    // Clusters have neither codes nor records for a cache, and the graph of heads is counted with
-    // the tables.
+    // Clusters have neither codes nor a cache. The graph of heads is counted with the tables.
     let of_graphs = [
         "codes",
         "codebook",
@@ -328,7 +321,6 @@ fn memory_plan(stats: &Stats) -> Table {
     table
 }
 
-/// The codecs in one line.
 fn compression(codecs: &Codecs) -> String {
     let name = |codec: &str| match codec {
         "" => "none".to_owned(),
@@ -341,13 +333,12 @@ fn compression(codecs: &Codecs) -> String {
     )
 }
 
-/// A share as a percentage. Zero has no sign.
+/// A share of 0 must have no sign.
 fn percent(share: f64) -> String {
     let tenths = (1000.0 * share).round() / 10.0;
     format!("{:.1} %", tenths + 0.0)
 }
 
-/// The properties of a graph index.
 fn of_graph(stats: &Stats) -> Vec<(&'static str, String)> {
     vec![
         ("compression", compression(&stats.compression)),
@@ -403,7 +394,6 @@ fn of_graph(stats: &Stats) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The properties of a cluster index.
 fn of_clusters(clusters: &ClusterStats, stats: &Stats) -> Vec<(&'static str, String)> {
     vec![
         (

@@ -16,20 +16,16 @@ use stratann_terminal::size::CacheEntries;
 use crate::args::SearchArguments;
 use crate::names::RerankName;
 
-/// One index, or several that are searched as one.
 pub enum Target {
-    /// One index.
     One(Box<Index>),
-    /// Several indexes, opened as the memory budget allows.
+    /// Opened as the memory budget allows.
     Several {
-        /// Their paths.
         catalog: Box<Catalog>,
-        /// Their properties.
         facts: Vec<IndexFacts>,
     },
 }
 
-/// The names of the indexes in a directory that is no index itself; `None` if there are none.
+/// Returns `None` if the path is an index, or has no indexes.
 pub fn indexes_in(path: &Path) -> Option<(Catalog, Vec<String>)> {
     // If the directory is faulty, opening it as an index reports the error.
     let catalog = Catalog::open(path, &CatalogOptions::default()).ok()?;
@@ -38,8 +34,6 @@ pub fn indexes_in(path: &Path) -> Option<(Catalog, Vec<String>)> {
 }
 
 impl Target {
-    /// The directories of the indexes to search: the given ones, and the indexes in given
-    /// directories.
     pub fn paths(arguments: &SearchArguments) -> Vec<PathBuf> {
         let mut paths = Vec::new();
         for path in arguments.indexes() {
@@ -58,17 +52,12 @@ impl Target {
                 None => paths.push(path.clone()),
             }
         }
-        // A repeated path counts once.
         let mut seen = HashSet::new();
         paths.retain(|path| seen.insert(path.clone()));
         paths
     }
 
-    /// Opens the indexes.
-    ///
-    /// The memory budget is for the whole process. The command uses `beside` bytes of it outside
-    /// the indexes. `shown` shows the progress of an index that is unpacked. With `None`, the
-    /// indexes are only examined, and none is unpacked.
+    /// `beside`: the process's bytes outside the indexes. Without `shown`, no index is unpacked.
     pub fn open(
         paths: Vec<PathBuf>,
         arguments: &SearchArguments,
@@ -117,7 +106,6 @@ impl Target {
         Ok(Self::Several { catalog, facts })
     }
 
-    /// Number of indexes.
     pub fn indexes(&self) -> usize {
         match self {
             Self::One(_) => 1,
@@ -125,7 +113,6 @@ impl Target {
         }
     }
 
-    /// Number of vectors of all indexes.
     pub fn vectors(&self) -> usize {
         match self {
             Self::One(index) => index.len(),
@@ -133,7 +120,6 @@ impl Target {
         }
     }
 
-    /// Whether each index has a navigation graph.
     pub fn has_navigation(&self) -> bool {
         match self {
             Self::One(index) => index.has_navigation(),
@@ -141,7 +127,6 @@ impl Target {
         }
     }
 
-    /// Whether all indexes have clusters.
     pub fn has_clusters(&self) -> bool {
         match self {
             Self::One(index) => index.has_clusters(),
@@ -149,7 +134,6 @@ impl Target {
         }
     }
 
-    /// How pages are read.
     pub fn backend(&self) -> Result<Backend, Error> {
         match self {
             Self::One(index) => index.backend(),
@@ -157,16 +141,13 @@ impl Target {
         }
     }
 
-    /// The longest list that a query may use.
     pub fn longest(&self, options: &SearchOptions) -> Result<usize, Error> {
         match self {
             Self::One(index) => index.longest_list(options),
-            // Each index has its own limit.
             Self::Several { .. } => Ok(options.list),
         }
     }
 
-    /// The live recall on a sample of the queries so far, if requested.
     pub fn live_recall(&self) -> Result<Option<LiveRecall>, Error> {
         match self {
             Self::One(index) if index.options().watch_recall.is_some() => {
@@ -176,7 +157,6 @@ impl Target {
         }
     }
 
-    /// The names of the columns of all indexes.
     pub fn columns(&self) -> Result<BTreeSet<String>, Error> {
         let names = |index: &Index| {
             let schema = index.schema();
@@ -194,10 +174,6 @@ impl Target {
         Ok(all)
     }
 
-    /// The attributes of the vectors with these ids; `None` for an id that no index has.
-    ///
-    /// # Errors
-    /// Two indexes have the same id, or an index cannot be read.
     pub fn attributes(&self, ids: &[u64]) -> Result<Vec<Option<Row>>, Error> {
         let (catalog, facts) = match self {
             Self::One(index) => return index.attributes(ids),
@@ -223,8 +199,7 @@ impl Target {
         Ok(found)
     }
 
-    /// Checks queries and a filter, without a search. Several indexes have one shape, so the first
-    /// of them is compared; their columns are checked by the search.
+    /// Checks queries and a filter. The search checks the columns of several indexes.
     pub fn check(
         &self,
         queries: &Outline,
@@ -243,7 +218,6 @@ impl Target {
         }
     }
 
-    /// The k nearest vectors of each query, with a filter if one is given.
     pub fn search(
         &self,
         queries: &dyn VectorSource,
@@ -265,7 +239,6 @@ impl Target {
         }
     }
 
-    /// Whether an option of re-ranking was typed.
     pub fn types_rerank(arguments: &SearchArguments) -> bool {
         arguments.rerank_batch.is_some()
             || arguments.benefit.is_some()
@@ -273,13 +246,11 @@ impl Target {
             || arguments.rerank_ratio.is_some()
     }
 
-    /// The re-ranking of the preset, changed by the options that the user gave. With `None`, each
-    /// index uses the re-ranking of its own preset. If the user gave some of these options for
-    /// several indexes, the preset of the first index decides the other options.
+    /// The preset's re-ranking with the typed options. `None`: each index uses its own preset.
     pub fn rerank(&self, arguments: &SearchArguments) -> Option<Rerank> {
         let typed = Self::types_rerank(arguments);
         let own = match self {
-            // If an option is typed for clusters, the search refuses it.
+            // The search refuses an option for clusters.
             _ if self.has_clusters() && !typed => return None,
             Self::One(index) => index.preset(),
             Self::Several { facts, .. } => {
@@ -287,7 +258,7 @@ impl Target {
                     return None;
                 }
                 let preset = facts.first().map(|one| one.preset.parse::<Preset>());
-                // A preset that this version does not know is refused when the index is opened.
+                // An unknown preset is refused when the index is opened.
                 preset.and_then(Result::ok).unwrap_or_default()
             }
         };
@@ -298,7 +269,7 @@ impl Target {
             ratio,
         } = arguments.preset.unwrap_or(own).rerank;
         Some(Rerank {
-            // No batch can have more candidates than the indexes have vectors.
+            // No batch can exceed the vectors.
             batch: arguments
                 .rerank_batch
                 .unwrap_or(batch)
@@ -307,7 +278,7 @@ impl Target {
             estimate: arguments
                 .rerank
                 .map_or(estimate, |name| name == RerankName::Estimate),
-            // If the user gives `--rerank`, the preset's share does not apply.
+            // With `--rerank`, the preset's share does not apply.
             ratio: match (arguments.rerank_ratio, arguments.rerank) {
                 (Some(ratio), _) => ratio,
                 (None, Some(_)) => 0.0,
@@ -317,7 +288,6 @@ impl Target {
     }
 }
 
-/// The requested cache.
 fn cache(paths: &[PathBuf], arguments: &SearchArguments) -> Result<CacheSize, Failure> {
     if let Some(bytes) = arguments.cache {
         // The engine allocates the whole cache at once.

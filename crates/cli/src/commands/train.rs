@@ -12,7 +12,6 @@ use stratann_terminal::table::facts;
 
 use crate::args::{TrainArguments, threads_or_cores};
 
-/// The output of `--json`.
 #[derive(Debug, Serialize)]
 struct Trained {
     codebook: String,
@@ -20,12 +19,11 @@ struct Trained {
     hash: String,
     dimension: usize,
     code_bytes: usize,
-    /// Bytes of the file.
+    /// The size of the file.
     bytes: u64,
     seconds: f64,
 }
 
-/// Trains a codebook, and writes it.
 pub fn run(arguments: &TrainArguments, quiet: bool) -> Result<(), Failure> {
     let source = VectorFile::open(&arguments.base)?;
     output::refuse(&arguments.codebook, arguments.overwrite)?;

@@ -10,7 +10,6 @@ use crate::args::{TruthArguments, threads_or_cores};
 use crate::input::{Vectors, check_parquet, column_name};
 use crate::parquet;
 
-/// Computes the exact neighbours, and writes them.
 pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
     GroundTruth::check_name(&arguments.out)?;
     output::refuse(&arguments.out, arguments.overwrite)?;
@@ -39,7 +38,7 @@ pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
         _ => None,
     };
     if column.is_some() {
-        // The shapes are checked before a file is copied, which may take long.
+        // The shapes are checked before the long copy of a file.
         let (base_shape, queries) = (base.shape()?, queries.shape()?);
         if let (Some(shape), Some(queries)) = (base_shape, queries) {
             stratann::check_brute_force(&shape, &queries, arguments.k, threads)?;
@@ -62,7 +61,7 @@ pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
         threads,
         &progress,
     )?;
-    // Until here, the ids are row numbers, and `u64::MAX` for results that are missing.
+    // The ids are row numbers here, and `u64::MAX` for missing results.
     for id in truth.ids.iter_mut().filter(|id| **id != u64::MAX) {
         *id = match &ids {
             Some(ids) => ids[*id as usize],
@@ -81,8 +80,6 @@ pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
     output.finish()
 }
 
-/// Refuses ids if there are more or fewer than rows, or if the format of the results cannot store
-/// them.
 fn check_ids(arguments: &TruthArguments, ids: Option<&[u64]>, rows: usize) -> Result<(), Failure> {
     if let (Some(ids), Some(file)) = (ids, &arguments.ids)
         && ids.len() != rows

@@ -1,5 +1,5 @@
-//! `stratann delete INDEX IDS`, `stratann set-attributes INDEX FILE.jsonl` and
-//! `stratann compact INDEX`, and the part that `stratann insert` shares with them.
+//! `stratann delete`, `stratann set-attributes` and `stratann compact`, and their common part with
+//! `stratann insert`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,42 +22,34 @@ use crate::args::{
 };
 use crate::{ids, input};
 
-/// The output of `--json`.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Changed {
     inserted: u64,
-    /// Rows that were in the index before, if a cut-off insert was resumed.
+    /// The number of rows that a resumed insert found in the index.
     #[serde(skip_serializing_if = "Option::is_none")]
     in_before: Option<u64>,
-    /// Files of the cut-off inserts that `insert --forget` has forgotten.
+    /// The files whose cut-off inserts were forgotten.
     #[serde(skip_serializing_if = "Option::is_none")]
     forgotten: Option<Vec<String>>,
     deleted: u64,
-    /// Vectors whose attributes `set-attributes` has set.
     #[serde(skip_serializing_if = "Option::is_none")]
     set: Option<u64>,
-    /// Columns that `set-attributes` has added, and their types.
+    /// The added columns, with their types.
     #[serde(skip_serializing_if = "Option::is_none")]
     new_columns: Option<BTreeMap<String, String>>,
-    /// Whether the deleted vectors were chosen by a filter.
     #[serde(skip)]
     by_filter: bool,
-    /// Vectors that a search finds now.
     vectors: u64,
-    /// Time of the changes alone.
+    /// The time without the merge.
     seconds: f64,
-    /// Costs of direct inserts, if vectors are inserted directly.
     direct: Option<DirectCounts>,
-    /// The report of the merge, if there was one.
     compact: Option<CompactReport>,
-    /// Why a merge is due, if it is.
     due: Option<String>,
     /// An error that did not prevent the changes, such as a failed checkpoint.
     trouble: Option<String>,
 }
 
 impl Changed {
-    /// After `insert --forget`: `inserts` inserts of this file were forgotten.
     pub(super) fn by_forgetting(file: &str, inserts: usize, seconds: f64) -> Self {
         Self {
             forgotten: Some(vec![file.to_owned(); inserts]),
@@ -66,8 +58,6 @@ impl Changed {
         }
     }
 
-    /// After `insert`: the rows inserted now, and the rows inserted before if a cut-off insert was
-    /// resumed.
     pub(super) fn by_insert(inserted: u64, in_before: Option<u64>, seconds: f64) -> Self {
         Self {
             inserted,
@@ -78,13 +68,11 @@ impl Changed {
     }
 }
 
-/// The vectors to delete.
 enum Wanted<'a> {
     Ids(Vec<u64>),
     Matching(&'a Filter),
 }
 
-/// Deletes vectors, makes the deletes durable, and merges if requested.
 pub fn delete(arguments: &DeleteArguments, quiet: bool) -> Result<(), Failure> {
     let wanted = match (
         ids::given(&arguments.id, arguments.ids.as_deref())?,
@@ -115,11 +103,9 @@ pub fn delete(arguments: &DeleteArguments, quiet: bool) -> Result<(), Failure> {
     finish(&live, changed, arguments.compact, arguments.json, &shown)
 }
 
-/// Sets attributes of vectors, makes the changes durable, and merges if requested.
 pub fn set_attributes(arguments: &SetAttributesArguments, quiet: bool) -> Result<(), Failure> {
     let shown = Shown::new(quiet);
-    // The file may be long, so a path without an index is refused first. The index is opened later,
-    // since reading the file may take as much memory as the open index.
+    // Refuses a wrong path first. The index is opened later, since the read may need its memory.
     stratann::vectors_in(&arguments.index).map_err(changing)?;
     let (rows, ids) = input::attributes(arguments, &shown)?;
     let live = open(&arguments.index, &arguments.write)?;
@@ -145,17 +131,14 @@ pub fn set_attributes(arguments: &SetAttributesArguments, quiet: bool) -> Result
     finish(&live, changed, arguments.compact, arguments.json, &shown)
 }
 
-/// Makes the changes of a call durable, even if the call ended early. Returns the result of the
-/// call.
+/// Makes the changes durable, even if the call ended early.
 fn made<T>(live: &LiveIndex, changed: Result<T, Error>) -> Result<T, Failure> {
     let flushed = live.flush();
-    // The error says how many rows were changed.
     let changed = changed.map_err(changing)?;
     flushed.map_err(changing)?;
     Ok(changed)
 }
 
-/// Merges.
 pub fn compact(arguments: &CompactArguments, quiet: bool) -> Result<(), Failure> {
     let live = open(&arguments.index, &arguments.write)?;
     let shown = Shown::new(quiet);
@@ -175,7 +158,7 @@ pub(super) fn open(index: &Path, write: &WriteArguments) -> Result<LiveIndex, Fa
         update: write.update,
         direct: DirectOptions {
             list: write.insert_list,
-            // If the user chooses how vectors are inserted, no merge replaces the inserts.
+            // If the user chooses a method, no merge replaces the inserts.
             merge_many: write.insert_list.is_none() && write.update.is_none(),
             ..DirectOptions::default()
         },
@@ -183,7 +166,7 @@ pub(super) fn open(index: &Path, write: &WriteArguments) -> Result<LiveIndex, Fa
     LiveIndex::open(index, &open, &options).map_err(changing)
 }
 
-/// The error of a change. If the disk is full, the error warns that deletes do not help.
+/// On a full disk, the error warns that deletes do not help.
 pub(super) fn changing(error: Error) -> Failure {
     let advice = match error.kind() == ErrorKind::NoSpace {
         true => {
@@ -198,8 +181,7 @@ pub(super) fn changing(error: Error) -> Failure {
     }
 }
 
-/// The error of a merge that failed after a durable change. Its text tells the user not to repeat
-/// the change.
+/// The change is durable, so the text tells the user not to repeat it.
 fn not_merged(index: &Path, changed: &Changed, error: Error) -> Failure {
     let done = match (changed.inserted, changed.deleted) {
         (0, 0) => match changed.set {

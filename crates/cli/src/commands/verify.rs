@@ -15,8 +15,7 @@ pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<(), Failure> {
     let places = arguments.places.all()?;
     let report = stratann::verify_placed(&arguments.index, &places, &progress)?;
     match print(arguments, &report) {
-        // If the reader of the output closes it, the exit status still reports whether the index is
-        // damaged.
+        // If the reader closes the output, the exit status still reports damage.
         Ok(()) | Err(Failure::Closed) => {}
         Err(failure) => return Err(failure),
     }
@@ -71,7 +70,7 @@ fn print(arguments: &VerifyArguments, report: &VerifyReport) -> Result<(), Failu
             ("vectors", size::count(report.nodes)),
         ]),
         layout => {
-            // Rows without padding are read as bytes, and have no pages of their own.
+            // Rows without padding have no pages of their own.
             if !matches!(layout, Ok(Layout::Csr)) {
                 lines.push(("pages", size::count(report.pages)));
             }
@@ -84,7 +83,6 @@ fn print(arguments: &VerifyArguments, report: &VerifyReport) -> Result<(), Failu
     lines.push(("log records", size::count(report.log_records)));
     output.text(facts(&lines))?;
     for problem in &report.problems {
-        // The text of a refused file contains its name and offset already.
         if problem.what.starts_with(&problem.file) {
             output.line(&problem.what)?;
             continue;

@@ -1,30 +1,26 @@
-//! The cap on the memory of a read. Memory is counted before it is allocated.
+//! The cap on the memory of a read, counted before it is allocated.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::error::ParquetError;
 
-/// The cap if `--memory` is not given.
+/// The cap without `--memory`.
 const WITHOUT: u64 = 1 << 30;
 
-/// Counts the bytes of the pages, levels and values in memory. Only one thread uses a budget.
+/// The bytes of pages, levels and values in memory. Only one thread uses a budget.
 #[derive(Debug)]
 pub struct Budget {
     cap: u64,
-    /// Whether a user can raise the cap.
     has_option: bool,
     taken: AtomicU64,
     /// The bytes of the texts in the current batch of rows.
     texts: AtomicU64,
-    /// The number of the current batch of rows.
     batch: AtomicU64,
 }
 
 impl Budget {
-    /// The budget of a process. `memory` is the cap of the process, if it has one. A quarter of the
-    /// cap is for the process itself. `has_option` says whether the command has the option
-    /// `--memory`.
+    /// `memory` is the cap of the process. `has_option`: whether the command has `--memory`.
     pub fn new(memory: Option<u64>, has_option: bool) -> Self {
         let cap = memory.unwrap_or(WITHOUT);
         Self {
@@ -36,10 +32,6 @@ impl Budget {
         }
     }
 
-    /// Takes `bytes` from the budget.
-    ///
-    /// # Errors
-    /// The budget has fewer bytes left.
     pub fn take(&self, bytes: u64) -> Result<(), Beyond> {
         let needed = self.taken.load(Ordering::Relaxed).saturating_add(bytes);
         if needed > self.cap {
@@ -53,35 +45,29 @@ impl Budget {
         Ok(())
     }
 
-    /// Gives `bytes`, which were taken before, back to the budget.
     pub fn give_back(&self, bytes: u64) {
         self.taken.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Takes `bytes` from the budget, until the next batch of rows.
-    ///
-    /// # Errors
-    /// The budget has fewer bytes left.
+    /// Takes `bytes` from the budget until the next batch of rows.
     pub fn take_text(&self, bytes: u64) -> Result<(), Beyond> {
         self.take(bytes)?;
         self.texts.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Begins the next batch of rows. The bytes of the previous batch's texts go back to the
-    /// budget.
+    /// Gives the bytes of the previous batch's texts back.
     pub fn next_batch(&self) {
         self.give_back(self.texts.swap(0, Ordering::Relaxed));
         self.batch.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The number of the current batch of rows.
     pub fn batch(&self) -> u64 {
         self.batch.load(Ordering::Relaxed)
     }
 }
 
-/// More memory is needed than the cap allows. The Parquet crate passes this error on to its caller.
+/// A read needs more memory than the cap allows. The Parquet crate passes this error on.
 #[derive(Debug, Clone, Copy)]
 pub struct Beyond {
     needed: u64,

@@ -1,4 +1,4 @@
-//! Reads columns of a Parquet file as attributes. Each value becomes a JSON text.
+//! Reads columns of a Parquet file as attributes, each value as a JSON text.
 
 use parquet::basic::{ConvertedType, LogicalType, Repetition, TimeUnit, Type as Physical};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
@@ -13,32 +13,25 @@ use super::budget::Budget;
 use super::error::ParquetError;
 use super::types;
 
-/// A top-level column of a file.
 #[derive(Debug)]
 pub struct Column {
-    /// The name of the column.
     pub name: String,
-    /// The structure of the values in the file.
     form: Form,
 }
 
 #[derive(Debug)]
 enum Form {
-    /// Each row has one value or one list of values, in one leaf of the schema.
+    /// Each row has one value, or one list of values.
     Leaf { leaf: usize, kind: Kind, most: Most },
-    /// Any other structure. The schema has only this column, and each row of the column becomes
-    /// JSON.
+    /// The schema has only this column, and each row becomes JSON.
     Nested(Box<Type>),
 }
 
-/// The limits for the values of a column. A longer value is refused before it becomes a text.
+/// A longer value is refused before it becomes a text.
 #[derive(Debug, Clone, Copy)]
 struct Most {
-    /// The maximum number of items in a list.
     items: usize,
-    /// The maximum number of bytes in a text.
     text: usize,
-    /// The remedy for a longer value.
     remedy: &'static str,
 }
 
@@ -48,8 +41,7 @@ impl Most {
         text: MOST_STRING,
         remedy: "Leave the column out with --without, or make it the payload with --payload",
     };
-    /// The limit of items is half the limit of bytes, since an item takes at least two bytes of
-    /// JSON.
+    /// Items have half the limit of bytes, since each takes at least two bytes of JSON.
     const PAYLOAD: Self = Self {
         items: MOST_PAYLOAD / 2,
         text: MOST_PAYLOAD,
@@ -62,34 +54,23 @@ impl Most {
     }
 }
 
-/// The kind of the values in a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Boolean,
     Integer,
-    /// An unsigned integer.
     Unsigned,
     Float,
-    /// A float of 16 bits.
     Half,
     Text,
-    /// A text that is JSON.
     Json,
-    /// Days since 1970.
     Date,
     /// A time since 1970, in a unit of this many nanoseconds.
     Time(i64),
-    /// Every value is null.
     Nothing,
 }
 
 impl Column {
-    /// The columns of a schema that become attributes or the payload, in the order of the schema.
-    /// Columns that are `left_out` are skipped.
-    ///
-    /// # Errors
-    /// Two columns have the same name, or columns other than `payload` have types that no attribute
-    /// can have.
+    /// The columns that become attributes or the payload. Fails for wrong types and equal names.
     pub fn all(
         schema: &SchemaDescriptor,
         payload: Option<&str>,
@@ -134,7 +115,6 @@ impl Column {
         }
     }
 
-    /// Whether the values of the column are times.
     pub fn is_time(&self) -> bool {
         let kind = match &self.form {
             Form::Leaf { kind, .. } => *kind,
@@ -143,10 +123,6 @@ impl Column {
         matches!(kind, Kind::Date | Kind::Time(_))
     }
 
-    /// Opens the values of the column in a row group.
-    ///
-    /// # Errors
-    /// The row group cannot be read.
     pub fn open<'a>(
         &'a self,
         group: &'a dyn RowGroupReader,
@@ -172,8 +148,7 @@ impl Column {
     }
 }
 
-/// The leaf of a column that can become an attribute, and the kind of its values. Each row of such
-/// a column has one value, or one list of strings or integers.
+/// The leaf of a column of values, or of lists of strings or integers.
 pub fn leaf_of(schema: &SchemaDescriptor, at: usize, field: &Type) -> Option<(usize, Kind)> {
     let (leaf, is_list) = leaf_at(schema, at, field)?;
     let kind = kind_of(&schema.column(leaf))?;
@@ -184,8 +159,7 @@ pub fn leaf_of(schema: &SchemaDescriptor, at: usize, field: &Type) -> Option<(us
     (!is_list || is_item).then_some((leaf, kind))
 }
 
-/// The leaf of a column whose rows have one value or one list of values, and whether they have
-/// lists.
+/// The leaf of a column whose rows have one value or one list, and whether they have lists.
 pub fn leaf_at(schema: &SchemaDescriptor, at: usize, field: &Type) -> Option<(usize, bool)> {
     let mut leaves =
         (0..schema.num_columns()).filter(|&leaf| schema.get_column_root_idx(leaf) == at);
@@ -207,7 +181,6 @@ pub fn leaf_at(schema: &SchemaDescriptor, at: usize, field: &Type) -> Option<(us
     of_many.then_some((leaf, true))
 }
 
-/// The kind of the values in a leaf.
 pub fn kind_of(leaf: &ColumnDescriptor) -> Option<Kind> {
     Some(match leaf.logical_type_ref() {
         Some(LogicalType::String | LogicalType::Enum) => Kind::Text,
@@ -255,7 +228,6 @@ pub fn kind_of(leaf: &ColumnDescriptor) -> Option<Kind> {
     })
 }
 
-/// A schema with only the column at `at`.
 fn alone(schema: &SchemaDescriptor, at: usize) -> Result<Type, ParquetError> {
     let root = schema.root_schema();
     let fields = root.get_fields().iter().skip(at).take(1).cloned();
@@ -263,7 +235,6 @@ fn alone(schema: &SchemaDescriptor, at: usize) -> Result<Type, ParquetError> {
     Ok(alone.build()?)
 }
 
-/// Reads the values of a column in a row group, in the order of the rows.
 pub struct Values<'a> {
     column: &'a str,
     source: Source<'a>,
@@ -276,11 +247,7 @@ enum Source<'a> {
 }
 
 impl Values<'_> {
-    /// Reads the values of the next `rows` rows as JSON texts without line ends. `first` is the
-    /// number of the first of these rows in the file.
-    ///
-    /// # Errors
-    /// The values cannot be read, the row group has fewer rows, or a value is not valid.
+    /// Reads `rows` rows, from `first` on, as JSON texts without line ends.
     pub fn next(&mut self, rows: usize, first: u64) -> Result<Vec<String>, ParquetError> {
         let texts = match &mut self.source {
             Source::Leaf(leaf) => leaf.next(rows, self.budget)?,
@@ -323,17 +290,15 @@ impl Values<'_> {
     }
 }
 
-/// The reason why a value is refused.
 enum Wrong {
     Value {
         found: String,
         expected: &'static str,
     },
-    /// The value is longer than allowed. `reason` has the limit and the remedy.
+    /// `reason` has the limit and the remedy.
     Long { found: String, reason: String },
 }
 
-/// A value as a JSON text, or the reason why the value is refused.
 type Text = Result<String, Wrong>;
 
 fn null() -> String {
@@ -347,10 +312,10 @@ struct Leaf {
     levels: Levels,
 }
 
-/// The memory of a list item as a text: the `Text` itself, and up to 32 bytes of digits.
+/// The memory of a list item: the `Text`, and up to 32 bytes of digits.
 const ITEM: u64 = size_of::<Text>() as u64 + 32;
 
-/// The definition and repetition levels of a leaf: which values are present, and where lists begin.
+/// The levels of a leaf say which values are present, and where lists begin.
 pub struct Levels {
     /// The definition level of a value that is present.
     pub there: i16,
@@ -408,13 +373,12 @@ impl Leaf {
                 if let Some(refused) = levels.refused(most, rows) {
                     return Ok(refused);
                 }
-                // A text that is stored once, in the dictionary, may be the value of many rows.
+                // A text of the dictionary may be the value of many rows.
                 let bytes: u64 = values.iter().map(|value| value.len() as u64).sum();
                 budget.take_text(bytes + levels.items(values.len()) * ITEM)?;
                 let mut texts = Vec::with_capacity(values.len());
                 for value in &values {
                     let text = text(kind, value.data(), most);
-                    // A character may take six bytes in JSON.
                     let more = text.as_ref().map_or(0, String::len);
                     budget.take_text(more.saturating_sub(value.len()) as u64)?;
                     texts.push(text);
@@ -431,7 +395,6 @@ impl Leaf {
 }
 
 impl Levels {
-    /// The levels of a leaf, before values are read.
     pub fn of(leaf: &ColumnDescriptor) -> Self {
         Self {
             there: leaf.max_def_level(),
@@ -441,7 +404,7 @@ impl Levels {
         }
     }
 
-    /// Reads the values of the next `rows` rows, or of all remaining rows if there are fewer.
+    /// Reads the values of the next `rows` rows. At the end, there may be fewer.
     pub fn read<T: DataType>(
         &mut self,
         reader: &mut ColumnReaderImpl<T>,
@@ -455,13 +418,11 @@ impl Levels {
         Ok(values)
     }
 
-    /// The number `values` if the leaf has lists, else 0.
     fn items(&self, values: usize) -> u64 {
         self.item.map_or(0, |_| values as u64)
     }
 
-    /// If a list of the last read has too many items, returns a text for each row: an error for the
-    /// first such list, and null for the other rows.
+    /// The error for a list with too many items in the last read, and null for other rows.
     fn refused(&self, most: Most, rows: usize) -> Option<Vec<Text>> {
         let item = self.item?;
         let mut lengths: Vec<usize> = Vec::with_capacity(rows);
@@ -483,14 +444,12 @@ impl Levels {
         Some((0..lengths.len()).map(text).collect())
     }
 
-    /// Joins the values of the last read into one text per row.
     fn assembled(&self, values: Vec<Text>) -> Vec<Text> {
         if self.there == 0 {
             return values;
         }
         let mut values = values.into_iter();
         let mut value = |definition: i16| match definition == self.there {
-            // The reader returns a value for each such definition level.
             true => values.next().unwrap_or_else(|| Ok(null())),
             false => Ok(null()),
         };
@@ -529,7 +488,7 @@ impl Levels {
 const WHOLE: &str = "a whole number of 64 bits, from -2^63 to 2^63 - 1,";
 const MICROSECONDS: &str = "a time whose microseconds since 1970 are a number of 64 bits";
 
-/// The text of a whole number. A date or a time becomes microseconds since 1970.
+/// A date or a time becomes microseconds since 1970.
 fn whole(kind: Kind, value: i64) -> Text {
     const DAY: i64 = 86_400_000_000;
     let (made, unit) = match kind {
@@ -555,7 +514,7 @@ fn whole(kind: Kind, value: i64) -> Text {
         })
 }
 
-/// The text of a time that is stored as days of the Julian calendar and nanoseconds of the day.
+/// The time is stored as days of the Julian calendar and nanoseconds of the day.
 fn impala_time(value: &Int96) -> Text {
     const EPOCH: i128 = 2_440_588;
     let [low, high, days] = value.data() else {
@@ -572,7 +531,7 @@ fn impala_time(value: &Int96) -> Text {
     }
 }
 
-/// The JSON text of a float. NaN becomes null.
+/// NaN becomes null.
 fn float(value: f64) -> String {
     match stratann::data::json_of(&stratann::Value::Float(value)) {
         Ok(text) => text.get().to_owned(),
@@ -580,7 +539,6 @@ fn float(value: f64) -> String {
     }
 }
 
-/// The JSON text of a 16-bit float.
 fn half(bytes: &[u8]) -> Text {
     let &[low, high] = bytes else {
         return Err(Wrong::Value {

@@ -1,5 +1,5 @@
-//! Checks lengths of texts in the encoding DELTA_BINARY_PACKED. The reader allocates memory for
-//! these lengths before it reads a text.
+//! Checks lengths of texts in DELTA_BINARY_PACKED, for which the reader allocates memory before it
+//! reads a text.
 //!
 //! ```text
 //!   unsigned block size   unsigned mini-blocks a block   unsigned count   signed first
@@ -8,10 +8,7 @@
 
 use super::thrift::{Malformed, Thrift};
 
-/// The sum of the lengths, and the number of bytes that the lengths take.
-///
-/// # Errors
-/// There are more than `most` lengths, or they cannot be read.
+/// The sum of at most `most` lengths, and the bytes that they take.
 pub fn lengths(bytes: &[u8], most: u64) -> Result<(u64, usize), Malformed> {
     let mut header = Thrift::new(bytes);
     let block = header.unsigned()?;
@@ -60,7 +57,7 @@ pub fn lengths(bytes: &[u8], most: u64) -> Result<(u64, usize), Malformed> {
     Ok((sum, at))
 }
 
-/// The `width` bits from bit `from` on. `width` is at most 32.
+/// Returns `width` bits from bit `from` on. `width` is at most 32.
 fn bits(bytes: &[u8], from: usize, width: usize) -> u64 {
     let mut word = [0; 8];
     for (to, from) in word.iter_mut().zip(bytes.iter().skip(from / 8)) {
@@ -73,8 +70,7 @@ fn bits(bytes: &[u8], from: usize, width: usize) -> u64 {
 mod tests {
     use super::*;
 
-    /// The encoding of `count` lengths: 5, 8, 11 and so on. All deltas are equal, so each takes 0
-    /// bits.
+    /// The encoding of `count` lengths 5, 8, 11 and so on, whose equal deltas take 0 bits.
     fn rising(count: u8) -> Vec<u8> {
         vec![0x80, 0x01, 4, count, 10, 6, 0, 0, 0, 0]
     }

@@ -1,4 +1,4 @@
-//! Errors about Parquet files. Each message names the file, the row or the column, and the remedy.
+//! Errors about Parquet files, with the file, the row or the column, and the remedy.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,120 +12,77 @@ use super::types;
 /// A Parquet file cannot be read, or an index cannot store its contents.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ParquetError {
-    /// The file is no Parquet file, or is damaged.
     Unreadable {
-        /// The reason that the reader gives.
         found: String,
     },
     /// Some columns have types that an attribute cannot have.
     Types {
-        /// The names and types of these columns.
         columns: Vec<(String, String)>,
-        /// Whether `--payload` names another column.
         has_payload: bool,
     },
-    /// The type of a column does not fit the option that names the column.
+    /// The type of a column does not fit the option that names it.
     Type {
-        /// The column.
         column: String,
-        /// The type of the column.
         found: String,
-        /// The types that fit, and the remedy.
         expected: String,
     },
-    /// An option names a column that does not exist.
     Missing {
-        /// The option.
         option: &'static str,
-        /// The name in the option.
         column: String,
-        /// The names of all columns.
         there: Vec<String>,
     },
-    /// Two options name one column.
     Both {
-        /// The options.
         options: [&'static str; 2],
-        /// The column.
         column: String,
     },
-    /// The file has more or fewer rows than it must have.
     Rows {
-        /// The number of rows in the file.
         found: u64,
-        /// The number of rows that the file must have.
         expected: u64,
-        /// The noun for the things that `expected` counts, such as `vectors`.
+        /// The noun for the counted things, such as `vectors`.
         of: &'static str,
     },
-    /// The file has no rows, so the dimension of the vectors is unknown.
+    /// Without rows, the dimension is unknown.
     NoVectors,
-    /// The user interrupted the work.
     Interrupted,
-    /// Two columns have the same name.
     Twice {
-        /// The name.
         column: String,
     },
-    /// The file has no column for attributes.
     NoColumns,
-    /// A value is not valid for its column.
     Value {
-        /// The row of the value, counted from 0.
         row: u64,
-        /// The column of the value.
         column: String,
-        /// The value.
         found: String,
-        /// The valid values.
         expected: Cow<'static, str>,
     },
-    /// A value is longer than allowed.
     Long {
-        /// The row of the value, counted from 0.
         row: u64,
-        /// The column of the value.
         column: String,
-        /// The kind and the length of the value.
         found: String,
-        /// The largest allowed length, and the remedy.
         reason: String,
     },
-    /// A column has an unsupported compression.
     Compression {
-        /// The column.
         column: String,
-        /// The compression.
         found: String,
     },
-    /// A read of the file needs more memory than the cap.
     Memory {
         /// A lower bound of the needed bytes.
         needed: u64,
-        /// The cap.
         cap: u64,
-        /// Whether the command has `--memory`, which raises the cap.
         has_option: bool,
     },
-    /// The temporary file cannot be written.
     Spool {
-        /// The folder of the temporary file.
         folder: String,
-        /// The error of the operating system.
         found: String,
     },
 }
 
 impl ParquetError {
-    /// The error for a column with fewer rows than its row group.
     pub fn ended(column: &str, row: u64) -> Self {
         Self::Unreadable {
             found: format!("column {column:?} ends at row {row}, before the end of its row group"),
         }
     }
 
-    /// Turns the error into the failure of a command. The message of the failure begins with the
-    /// name of the file.
     pub fn of(self, file: &str) -> Failure {
         let text = format!("{file}: {self}");
         match self {
@@ -249,7 +206,6 @@ impl From<::parquet::errors::ParquetError> for ParquetError {
     }
 }
 
-/// Writes the columns that cannot become attributes, the reason for each, and the remedy.
 fn unfit(
     f: &mut fmt::Formatter<'_>,
     columns: &[(String, String)],
@@ -276,7 +232,6 @@ fn unfit(
     )
 }
 
-/// The first 12 names, and the number of the other names.
 pub fn listed<S: AsRef<str>>(names: &[S]) -> String {
     const SHOWN: usize = 12;
     let shown: Vec<String> = (names.iter().take(SHOWN))

@@ -1,16 +1,13 @@
-//! Reads the footer of a file, after checks of its size and depth. The Parquet crate does not make
-//! these checks.
+//! Reads the footer of a file, after checks of its size and depth, which the Parquet crate omits.
 //!
 //! ```text
 //!   FileMetaData   1: i32 version   2: list<SchemaElement> schema   3: i64 num_rows   4: ..
 //!   u32 its length   "PAR1"
 //! ```
 //!
-//! A schema is a list of elements. Each element has the number of its children, which are later
-//! elements. The crate builds the schema by recursion, so a deep schema would overflow the stack.
-//! This module checks the depth first. Then this module passes the schema to the crate, in a small
-//! footer that has only the schema. The crate reads the whole footer with that schema, and never
-//! builds another schema.
+//! A schema is a list of elements with the number of their children. The crate builds it by
+//! recursion, so a deep schema would overflow the stack. This module checks the depth, and passes
+//! the schema in a small footer to the crate, which uses it for the whole footer.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -25,15 +22,10 @@ use super::thrift::{I32, LIST, Malformed, STRUCT, TEXT, Thrift};
 /// The maximum depth of nested groups. A list takes two groups.
 const DEEPEST: usize = 64;
 
-/// The maximum number of bytes in memory for each byte of a footer. A column chunk takes 20 bytes
-/// in the footer.
+/// The most bytes in memory for each byte of a footer.
 const IN_MEMORY: u64 = 25;
 
-/// Opens a file, and takes the memory of its footer from the budget.
-///
-/// # Errors
-/// The file is no Parquet file, its footer needs more memory than the budget has, or its schema is
-/// too deep.
+/// Opens a file, and takes its footer's memory from the budget. Fails if the schema is too deep.
 pub fn open(file: File, budget: &Budget) -> Result<SerializedFileReader<File>, ParquetError> {
     const TAIL: u64 = 8;
     let length = file.metadata().map_err(unreadable)?.len();
@@ -60,7 +52,7 @@ pub fn open(file: File, budget: &Budget) -> Result<SerializedFileReader<File>, P
     Ok(SerializedFileReader::new_with_options(file, options)?)
 }
 
-/// The bytes before and behind the schema in a small footer: version 1; no rows and no row groups.
+/// The bytes around the schema in a small footer: version 1, no rows and no row groups.
 const BEFORE: &[u8] = &[0x15, 0x02, 0x19];
 const BEHIND: &[u8] = &[0x16, 0x00, 0x19, 0x0c, 0x00];
 
@@ -76,7 +68,6 @@ fn cut(length: u64) -> ParquetError {
     }
 }
 
-/// The bytes of the schema in a footer. Refuses a schema that is deeper than `DEEPEST`.
 fn schema_of(footer: &[u8]) -> Result<&[u8], ParquetError> {
     let malformed = |_| ParquetError::Unreadable {
         found: "its footer has no schema that can be read".to_owned(),
@@ -106,13 +97,13 @@ fn schema_begin(thrift: &mut Thrift) -> Result<usize, Malformed> {
     Err(Malformed::Ended)
 }
 
-/// Skips the schema. Returns true at the first element that is too deep.
+/// Returns true at the first element that is too deep.
 fn step_over_schema(thrift: &mut Thrift) -> Result<bool, Malformed> {
     let (kind, elements) = thrift.list()?;
     if kind != STRUCT {
         return Err(Malformed::Wrong);
     }
-    // For each group whose children are being read, the number of unread children.
+    // The unread children of each open group.
     let mut open: Vec<u64> = Vec::new();
     for at in 0..elements {
         let children = element(thrift)?;
@@ -133,7 +124,6 @@ fn step_over_schema(thrift: &mut Thrift) -> Result<bool, Malformed> {
     Ok(false)
 }
 
-/// Skips a schema element, and returns the number of its children.
 fn element(thrift: &mut Thrift) -> Result<u64, Malformed> {
     let (mut last, mut children) = (0, 0);
     while let Some((id, kind)) = thrift.field(&mut last)? {

@@ -7,22 +7,19 @@ use parquet::errors::{ParquetError, Result};
 
 use super::thrift::{I32, Malformed, STRUCT, Thrift};
 
-/// The fields of a page header that determine the memory of the page.
+/// The fields of a page header that determine the memory of the page, with sizes in bytes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// The size of the header, in bytes.
     pub length: u64,
     pub kind: Kind,
-    /// The size of the page in the file, without the header, in bytes.
+    /// The size of the page in the file, without the header.
     pub compressed: u64,
-    /// The size of the page after decompression, in bytes.
     pub uncompressed: u64,
     /// The number of values, including nulls.
     pub values: u64,
     /// The encoding of the values, by its number in the format.
     pub encoding: i32,
-    /// The number of bytes at the beginning of the page that are never compressed: the levels, in a
-    /// page of version 2.
+    /// The size of the levels, which are never compressed in a page of version 2.
     pub levels: u64,
     /// Whether the bytes after the levels are compressed, in a compressed column.
     pub is_compressed: bool,
@@ -30,19 +27,15 @@ pub struct Header {
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A page of values.
     #[default]
     Data,
     Dictionary,
-    /// Any other page. The reader skips it.
+    /// The reader skips other pages.
     Other,
 }
 
 impl Header {
-    /// Reads the header of the page at offset `at`. The header has at most `most` bytes.
-    ///
-    /// # Errors
-    /// The file cannot be read at this offset, or has no page header there.
+    /// Reads the header of at most `most` bytes at offset `at`.
     pub fn read(file: &File, at: u64, most: u64) -> Result<Self> {
         // Only headers with long texts in their statistics are longer than 1 KiB.
         let (mut room, longest) = (1 << 10, 16 << 20);
@@ -60,8 +53,7 @@ impl Header {
         Err(ParquetError::General(found))
     }
 
-    /// Parses a page header. `None` if a size is missing or negative, or if the levels are larger
-    /// than the page.
+    /// Returns `None` if a size is missing or negative, or if the levels are larger than the page.
     fn parse(bytes: &[u8]) -> std::result::Result<Option<Self>, Malformed> {
         let mut thrift = Thrift::new(bytes);
         let mut header = Self {
@@ -134,7 +126,6 @@ impl Header {
     }
 }
 
-/// Reads a number of 32 bits.
 fn number(thrift: &mut Thrift) -> std::result::Result<i32, Malformed> {
     Ok(thrift.signed()? as i32)
 }

@@ -8,7 +8,6 @@ use super::column::{Kind, Levels, kind_of, leaf_at};
 use super::error::ParquetError;
 use super::types;
 
-/// A column of ids.
 #[derive(Debug)]
 pub struct IdColumn {
     name: String,
@@ -17,10 +16,7 @@ pub struct IdColumn {
 }
 
 impl IdColumn {
-    /// The column of field `at` in the schema. `option` is the option that names the column.
-    ///
-    /// # Errors
-    /// The type of the column is not one whole number in each row.
+    /// The column of field `at`, named by `option`. Fails if a row may be anything but one number.
     pub fn of(schema: &SchemaDescriptor, at: usize, option: &str) -> Result<Self, ParquetError> {
         let field = &schema.root_schema().get_fields()[at];
         let leaf = leaf_at(schema, at, field).filter(|&(_, is_list)| !is_list);
@@ -54,10 +50,6 @@ impl IdColumn {
         })
     }
 
-    /// Opens the ids of the column in a row group.
-    ///
-    /// # Errors
-    /// The row group cannot be read.
     pub fn open(&self, group: &dyn RowGroupReader) -> Result<Ids<'_>, ParquetError> {
         Ok(Ids {
             column: self,
@@ -67,7 +59,6 @@ impl IdColumn {
     }
 }
 
-/// Reads the ids of a row group, in the order of the rows.
 pub struct Ids<'a> {
     column: &'a IdColumn,
     reader: ColumnReader,
@@ -75,11 +66,7 @@ pub struct Ids<'a> {
 }
 
 impl Ids<'_> {
-    /// Appends the ids of the next `rows` rows to `ids`. `first` is the number of the first of
-    /// these rows in the file.
-    ///
-    /// # Errors
-    /// The rows cannot be read, the row group has fewer rows, or a value is no id.
+    /// Appends the next `rows` ids. `first` is the number of the first row in the file.
     pub fn next(
         &mut self,
         rows: usize,

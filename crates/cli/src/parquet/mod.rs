@@ -1,5 +1,5 @@
-//! Reads vectors, ids and attributes from Parquet files. Rows are copied to temporary files, and
-//! the engine reads these.
+//! Reads vectors, ids and attributes from Parquet files. Rows are copied to temporary files, which
+//! the engine reads.
 //!
 //! ```text
 //!   FILE.parquet ──> row group by row group, some rows at a time ─┬─> elements ──────> Vectors
@@ -10,9 +10,8 @@
 //!   error.rs  errors
 //! ```
 //!
-//! A build reads rows in any order. From a Parquet file, it would have to decode a whole row group
-//! for each row. The temporary files have no names, so the system removes them however the command
-//! ends.
+//! A build reads rows in any order, and would decode a whole row group for each row. The temporary
+//! files have no names, so the system removes them in any case.
 
 mod budget;
 mod column;
@@ -55,19 +54,16 @@ use crate::pipe;
 pub use self::error::listed;
 pub use self::vectors::Vectors;
 
-/// The first and the last four bytes of a Parquet file.
+/// A Parquet file begins and ends with these bytes.
 pub const MAGIC: &[u8; 4] = b"PAR1";
 
-/// The number of rows that are in memory at a time.
 const AT_ONCE: usize = 256;
 
-/// Whether the extension of a file is `parquet`, in lower or upper case.
 pub fn is_named(path: &Path) -> bool {
     let extension = path.extension();
     extension.is_some_and(|extension| extension.eq_ignore_ascii_case("parquet"))
 }
 
-/// Whether a file is read as Parquet, because of its extension or its first bytes.
 pub fn is_one(path: &Path) -> bool {
     let begins = |mut file: File| {
         let mut found = [0; 4];
@@ -76,11 +72,7 @@ pub fn is_one(path: &Path) -> bool {
     is_named(path) || (path.is_file() && File::open(path).is_ok_and(begins))
 }
 
-/// Opens a file that is read by position. A pipe is refused before it is opened, since opening a
-/// pipe waits for the program at the other end.
-///
-/// # Errors
-/// The file cannot be opened, or is a pipe.
+/// Opens a file that is read by position. A pipe is refused before it is opened.
 pub fn open(path: &Path) -> Result<File, Failure> {
     if pipe::is_one(path)? {
         return Err(Failure::Wrong(format!(
@@ -91,10 +83,8 @@ pub fn open(path: &Path) -> Result<File, Failure> {
     File::open(path).map_err(|error| Failure::file("open", path, &error))
 }
 
-/// The columns that a command reads from a file.
 #[derive(Default)]
 pub struct Wanted<'a> {
-    /// The column of vectors.
     pub vectors: Option<&'a str>,
     /// The column of ids, and the option that names it.
     pub ids: Option<(&'static str, &'a str)>,
@@ -104,40 +94,32 @@ pub struct Wanted<'a> {
     pub rows: Option<(u64, &'static str)>,
 }
 
-/// The contents of the wanted columns.
 #[derive(Debug, Default)]
 pub struct Contents {
     pub vectors: Option<Vectors>,
     pub ids: Option<Vec<u64>>,
     pub rows: Option<JsonRows>,
-    /// The size of the temporary files, in bytes.
+    /// The bytes of temporary files.
     pub copied: u64,
 }
 
-/// The index for which a file is read, and the cap on memory.
 #[derive(Clone, Copy)]
 pub struct Target<'a> {
-    /// The index folder. Temporary files are in this folder, or if it does not exist, in the
-    /// nearest folder above it.
+    /// The index folder, for temporary files, or the nearest existing folder above it.
     pub index: &'a Path,
-    /// The cap on the memory of the process.
     pub memory: Option<u64>,
-    /// Whether the command has the option `--memory`, which an error then names.
+    /// Whether the command has `--memory`, which an error then names.
     pub has_memory: bool,
     pub progress: &'a dyn Progress,
 }
 
-/// Reads the wanted columns of a Parquet file in one pass.
-///
-/// # Errors
-/// The file cannot be read, a value is not valid for its column, the read needs more memory than
-/// the cap, or the user interrupts the read.
+/// Reads the wanted columns in one pass.
 pub fn read(path: &Path, wanted: &Wanted, target: Target) -> Result<Contents, Failure> {
     let name = path.display().to_string();
     let file = open(path)?;
     let folder = folder_of(target.index);
     let read = guarded(|| written(file, &name, wanted, &folder, target));
-    // Ends the display of progress, even if the reader panicked.
+    // The display of progress ends, even if the reader panicked.
     target.progress.end();
     let (mut contents, lines) = read.map_err(|error| error.of(&name))?;
     if let Some((lines, columns)) = lines {
@@ -146,11 +128,7 @@ pub fn read(path: &Path, wanted: &Wanted, target: Target) -> Result<Contents, Fa
     Ok(contents)
 }
 
-/// The dimension and the element type of the first vector in a Parquet file, and the number of
-/// rows. `None` if the file has no rows.
-///
-/// # Errors
-/// As for [`read`], but this function reads only the footer and the first vector.
+/// The dimension and type of the first vector, and the number of rows; `None` without rows.
 pub fn shape(path: &Path, wanted: &Wanted, target: Target) -> Result<Option<Outline>, Failure> {
     let name = path.display().to_string();
     let file = open(path)?;
@@ -181,10 +159,7 @@ pub fn shape(path: &Path, wanted: &Wanted, target: Target) -> Result<Option<Outl
     }))
 }
 
-/// Checks the footer of a file, the types of the wanted columns, and the number of rows.
-///
-/// # Errors
-/// As for [`read`], for these parts of the file.
+/// Checks the footer, the types of the wanted columns, and the number of rows.
 pub fn check(path: &Path, wanted: &Wanted, target: Target) -> Result<(), Failure> {
     let name = path.display().to_string();
     let file = open(path)?;
@@ -196,7 +171,7 @@ pub fn check(path: &Path, wanted: &Wanted, target: Target) -> Result<(), Failure
     checked.map_err(|error| error.of(&name))
 }
 
-/// The names of the columns whose type fits vectors. Empty if the file cannot be read.
+/// The columns whose type fits vectors. Empty if the file cannot be read.
 pub fn vector_columns(path: &Path) -> Vec<String> {
     let Ok(file) = open(path) else {
         return Vec::new();
@@ -209,7 +184,7 @@ pub fn vector_columns(path: &Path) -> Vec<String> {
     columns.unwrap_or_default()
 }
 
-/// The index folder. If it does not exist, the nearest existing folder above it.
+/// The index folder, or the nearest existing folder above it.
 pub fn folder_of(index: &Path) -> PathBuf {
     let above = index.ancestors();
     let there = above.filter(|folder| !folder.as_os_str().is_empty());
@@ -217,9 +192,8 @@ pub fn folder_of(index: &Path) -> PathBuf {
     there.unwrap_or(Path::new(".")).to_owned()
 }
 
-/// Runs `work` with the reader, and turns a panic into an error. A panic prints no message. Two
-/// kinds of damage make the reader panic: a column that begins before the file, and values in a
-/// dictionary that does not exist.
+/// Turns a panic of the reader into an error. It panics on columns that begin before the file,
+/// and on missing dictionaries.
 fn guarded<T>(work: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));
@@ -238,7 +212,6 @@ fn unreadable(panicked: &(dyn Any + Send)) -> ParquetError {
     }
 }
 
-/// The wanted columns, found in the schema of a file.
 struct Columns {
     vectors: Option<VectorColumn>,
     ids: Option<IdColumn>,
@@ -246,11 +219,7 @@ struct Columns {
 }
 
 impl Columns {
-    /// Finds the wanted columns in a schema.
-    ///
-    /// # Errors
-    /// An option names a column that does not exist, or whose type does not fit the option. Two
-    /// options name the same column.
+    /// Fails if a column is missing, is named twice, or has a type that does not fit.
     fn of(schema: &SchemaDescriptor, wanted: &Wanted) -> Result<Self, ParquetError> {
         let fields = schema.root_schema().get_fields();
         let at = |option: &'static str, name: &str| {
@@ -321,7 +290,6 @@ impl Columns {
     }
 }
 
-/// Refuses a wanted column with an unsupported compression.
 fn check_compression(file: &ParquetMetaData, wanted: &Wanted) -> Result<(), ParquetError> {
     let schema = file.file_metadata().schema_descr();
     let is_wanted = |name: &str| match wanted.attributes {
@@ -352,7 +320,6 @@ fn check_compression(file: &ParquetMetaData, wanted: &Wanted) -> Result<(), Parq
     Ok(())
 }
 
-/// A file whose footer was read.
 struct Opened {
     reader: SerializedFileReader<File>,
     /// A second handle of the file, from which page headers are read.
@@ -361,8 +328,6 @@ struct Opened {
 }
 
 impl Opened {
-    /// # Errors
-    /// The file is no Parquet file, or a wanted column has an unsupported compression.
     fn of(file: File, wanted: &Wanted, target: Target) -> Result<Self, ParquetError> {
         let budget = Arc::new(Budget::new(target.memory, target.has_memory));
         let again = file.try_clone();
@@ -376,16 +341,12 @@ impl Opened {
         })
     }
 
-    /// Finds the wanted columns in the schema of the file.
     fn columns(&self, wanted: &Wanted) -> Result<Columns, ParquetError> {
         let schema = self.reader.metadata().file_metadata().schema_descr();
         Columns::of(schema, wanted)
     }
 
-    /// The number of rows in the file.
-    ///
-    /// # Errors
-    /// The command needs another number of rows.
+    /// Fails if the command needs another number of rows.
     fn rows(&self, wanted: &Wanted) -> Result<u64, ParquetError> {
         let mut rows = 0u64;
         for group in self.reader.metadata().row_groups() {
@@ -414,7 +375,6 @@ impl Opened {
     }
 }
 
-/// The temporary file of attributes as JSON lines, and the options for them.
 type Lines = (File, JsonColumns);
 
 fn written(
@@ -481,7 +441,6 @@ fn written(
     Ok((contents, lines))
 }
 
-/// The outputs for the columns.
 struct Spools<'a> {
     elements: Option<&'a mut BufWriter<File>>,
     lines: Option<&'a mut BufWriter<File>>,
@@ -489,7 +448,6 @@ struct Spools<'a> {
     cannot_write: &'a dyn Fn(std::io::Error) -> ParquetError,
 }
 
-/// Reads the columns of all row groups, and writes them to `to`.
 fn convert<'a>(
     groups: impl Iterator<Item = Result<Checked<'a>, ParquetError>>,
     columns: &mut Columns,
@@ -528,7 +486,7 @@ fn convert<'a>(
             }
             budget.next_batch();
             let now = left.min(AT_ONCE);
-            // Two numbers of each row stay in memory: its id, and the position of its JSON line.
+            // The id of each row, and the position of its JSON line, stay in memory.
             let stay = usize::from(ids.is_some()) + usize::from(to.lines.is_some());
             budget.take((8 * now * stay) as u64)?;
             if let (Some(ids), Some(to)) = (&mut ids, &mut to.ids) {
@@ -557,7 +515,6 @@ fn convert<'a>(
     Ok(())
 }
 
-/// Writes the next row as one JSON line.
 fn line(
     columns: &[Column],
     texts: &mut [std::vec::IntoIter<String>],

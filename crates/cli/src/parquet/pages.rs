@@ -1,8 +1,8 @@
 //! Row groups that check each page before the column reader allocates memory for it.
 //!
-//! The header of a page gives the size and the number of values of the page. The reader allocates
-//! memory by these two numbers, without a check, so a few damaged bytes could demand gigabytes.
-//! This module reads the header first, and takes the memory of the page from the [`Budget`]:
+//! The reader allocates memory by the size and the number of values in a page's header, without a
+//! check, so a few damaged bytes could demand gigabytes. This module first takes the memory from
+//! the [`Budget`]:
 //!
 //! ```text
 //!   a dictionary  its bytes, and its values          until its column ends
@@ -30,7 +30,7 @@ use super::delta;
 use super::header::{Header, Kind};
 use super::thrift::Malformed;
 
-/// A row group that refuses a page for which the budget is too small.
+/// A row group that refuses a page beyond the budget.
 pub struct Checked<'a> {
     pub group: Box<dyn RowGroupReader + 'a>,
     /// A second handle of the file, from which page headers are read.
@@ -91,12 +91,10 @@ impl RowGroupReader for Checked<'_> {
     }
 }
 
-/// The size of a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Width {
     Bits(u64),
     Bytes(u64),
-    /// A length of 4 bytes, and a text of this length.
     Texts,
 }
 
@@ -119,13 +117,11 @@ impl Width {
     }
 }
 
-/// The bytes of the definition level and the repetition level of a value.
 const LEVELS: u64 = 4;
 
-/// The bytes of a value that is a part of a JSON value.
 const NESTED: u64 = 96;
 
-/// Bytes that the pages of a column have taken from the budget.
+/// The bytes that a column has taken from the budget.
 #[derive(Default)]
 struct Taken {
     dictionary: u64,
@@ -134,7 +130,6 @@ struct Taken {
     last: u64,
     /// Levels and values of all pages in the current batch of rows.
     lists: u64,
-    /// The number of the current batch.
     batch: u64,
 }
 
@@ -143,17 +138,15 @@ struct CheckedPages {
     file: Arc<File>,
     budget: Arc<Budget>,
     compression: Compression,
-    /// The offset of the next page. From this offset on, the column has `left` bytes.
+    /// The offset of the next page. From there, the column has `left` bytes.
     at: u64,
     left: u64,
     width: Width,
     has_lists: bool,
     has_nulls: bool,
-    /// Whether the values of the column are parts of JSON values.
+    /// Whether the values are parts of JSON values.
     is_nested: bool,
-    /// The number of rows in the row group.
     rows: u64,
-    /// The length of the longest text in the dictionary, in bytes.
     longest: u64,
     taken: Taken,
 }
@@ -163,8 +156,7 @@ fn wrong<T>(found: String) -> Result<T> {
 }
 
 impl CheckedPages {
-    /// Checks the header of the page that the reader reads next, and takes the page's memory from
-    /// the budget.
+    /// Takes the memory of the page that the reader reads next.
     fn look(&mut self) -> Result<()> {
         while self.left > 0 {
             let header = Header::read(&self.file, self.at, self.left)?;
@@ -243,8 +235,7 @@ impl CheckedPages {
         Ok(())
     }
 
-    /// Takes the memory of a page's values, until the next batch of rows. The last page keeps its
-    /// memory longer, since the next batch may still read values of this page.
+    /// Takes the memory of a page's values until the next batch; the last page's memory stays.
     fn take_lists(&mut self, bytes: u64) -> Result<()> {
         self.budget.take(bytes)?;
         self.taken.lists += bytes;
@@ -252,9 +243,7 @@ impl CheckedPages {
         Ok(())
     }
 
-    /// Refuses a page that decompresses to more bytes than its header says (gzip), or perhaps to
-    /// more than the budget has (frames of LZ4). The reader would allocate memory for all of these
-    /// bytes.
+    /// Refuses a page that decompresses to more bytes than its header says, or the budget has.
     fn check_compressed(&self, header: &Header, begin: u64) -> Result<()> {
         if !header.is_compressed {
             return Ok(());
@@ -276,8 +265,7 @@ impl CheckedPages {
                     ));
                 }
             }
-            // Some writers use frames in place of blocks. A frame decompresses to at most 255 times
-            // its size.
+            // Some writers use frames, which decompress to at most 255 times their size.
             Compression::LZ4 => {
                 let mut magic = [0; 4];
                 if to - from >= 4 {
@@ -294,8 +282,7 @@ impl CheckedPages {
         Ok(())
     }
 
-    /// Refuses a page whose bytes claim more values or longer texts than the page can have. For a
-    /// dictionary, records the length of the longest text.
+    /// Refuses a page with too many values or too long texts. Records a dictionary's longest text.
     fn check(&mut self, page: &Page) -> Result<()> {
         match page {
             Page::DictionaryPage { buf, .. } => {
@@ -318,8 +305,7 @@ impl CheckedPages {
                     (self.has_nulls, *def_level_encoding),
                 ];
                 for (_, encoding) in levels.into_iter().filter(|(has, _)| *has) {
-                    // Levels in other encodings have no length in front. No file with delta-encoded
-                    // lengths has such levels.
+                    // Only RLE levels have a length; files of delta lengths have no others.
                     if encoding != Encoding::RLE {
                         return Ok(());
                     }
@@ -342,8 +328,7 @@ impl CheckedPages {
         }
     }
 
-    /// Refuses a page with more lengths of texts than values. If texts are stored without the
-    /// beginning that they share with the previous text, takes the memory of the complete texts.
+    /// Refuses a page with more lengths than values. Takes the memory of texts without prefix.
     fn check_values(&mut self, values: &[u8], encoding: Encoding, count: u32) -> Result<()> {
         let most = u64::from(count);
         let lengths = |bytes: &[u8]| {
@@ -367,7 +352,7 @@ impl CheckedPages {
     }
 }
 
-/// The bytes behind the levels of a page. The length of the levels is in front of them.
+/// The length of the levels is in front of them.
 fn behind_levels(bytes: &[u8]) -> Result<&[u8]> {
     let behind = bytes.split_first_chunk::<4>().and_then(|(length, rest)| {
         let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
@@ -379,7 +364,6 @@ fn behind_levels(bytes: &[u8]) -> Result<&[u8]> {
     }
 }
 
-/// The length of the longest text in a dictionary, in bytes.
 fn longest(mut texts: &[u8]) -> u64 {
     let mut longest = 0;
     while let Some((length, rest)) = texts.split_first_chunk::<4>() {
@@ -390,7 +374,6 @@ fn longest(mut texts: &[u8]) -> u64 {
     longest
 }
 
-/// A part of a file.
 struct Section<'a> {
     file: &'a File,
     at: u64,

@@ -1,4 +1,4 @@
-//! A damaged file causes an error, never a panic. Values that were written are read back.
+//! A damaged file causes an error, never a panic, and written values are read back.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,7 +25,6 @@ fn file_of(bytes: &[u8]) -> File {
     file
 }
 
-/// Reads the wanted columns of a file. Errors name the file `f`.
 fn found(bytes: &[u8], wanted: &Wanted, memory: Option<u64>) -> Result<Contents, ParquetError> {
     let index = std::env::temp_dir();
     let target = Target {
@@ -42,7 +41,6 @@ fn found(bytes: &[u8], wanted: &Wanted, memory: Option<u64>) -> Result<Contents,
     Ok(contents)
 }
 
-/// Reads a file as attributes, within a memory budget.
 fn read_within(bytes: &[u8], memory: Option<u64>) -> Result<(), ParquetError> {
     let columns = JsonColumns::default();
     let wanted = Wanted {
@@ -61,7 +59,6 @@ fn fixture(name: &str) -> Vec<u8> {
     std::fs::read(Path::new(folder).join(name)).unwrap()
 }
 
-/// The distance between two bytes of a file that are damaged in turn. In the slow tests, it is 1.
 fn step() -> usize {
     match std::env::var_os("STRATANN_SLOW") {
         None => 7,
@@ -83,8 +80,7 @@ fn a_file_that_is_cut_off_is_no_file() {
     }
 }
 
-/// If a byte of a value is changed, the file has another value, and may still be valid. So not
-/// every changed byte causes an error.
+/// A changed byte of a value may be valid.
 #[test]
 fn whatever_byte_is_changed_nothing_panics_and_no_page_is_believed() {
     let files = ["none", "snappy", "zstd", "gzip", "lz4", "pages2"];
@@ -102,7 +98,6 @@ fn whatever_byte_is_changed_nothing_panics_and_no_page_is_believed() {
     assert!(refused > 0);
 }
 
-/// A page of 15 bytes claims 2^31 - 1 strings. No memory is allocated for these.
 #[test]
 fn a_dictionary_that_says_more_than_it_can_hold_is_refused_before_there_is_room() {
     let mut bytes = fixture("dictionary.parquet");
@@ -116,8 +111,7 @@ fn a_dictionary_that_says_more_than_it_can_hold_is_refused_before_there_is_room(
     assert!(found.contains("dictionary of"), "{found}");
 }
 
-/// A file with one page of 600 numbers, whose header has a wrong size. The page begins at offset 4,
-/// with its type (15 00) and its two sizes (15 and two bytes each).
+/// A file with one page of 600 numbers and a wrong size, at the type (15 00) at offset 4.
 fn with_size(compression: Compression, size: &[u8]) -> Vec<u8> {
     let numbers = (0..600).map(|at: i32| Some(at.wrapping_mul(0x9e37_79b1_u32.cast_signed())));
     let column = ("required int32 n;", Values::Integers(numbers.collect()));
@@ -128,7 +122,7 @@ fn with_size(compression: Compression, size: &[u8]) -> Vec<u8> {
         .build();
     let mut bytes = parquet_of(&[column], 600, properties);
     assert_eq!((&bytes[4..7], bytes[9]), (&[0x15, 0, 0x15][..], 0x15));
-    // The page loses as many bytes at its end, so that the length of the file is unchanged.
+    // The page loses as many bytes, so that the length of the file stays.
     let more = size.len() - 2;
     let compressed = (u16::from(bytes[11]) << 7 | u16::from(bytes[10] & 0x7f)) - 2 * more as u16;
     (bytes[10], bytes[11]) = (compressed as u8 | 0x80, (compressed >> 7) as u8);
@@ -146,7 +140,6 @@ fn a_page_that_says_it_is_larger_than_memory_is_refused_before_there_is_room() {
         panic!("{refused}");
     };
     assert!(needed > 2 << 30 && cap == 1 << 30, "{refused}");
-    // The header of this page claims fewer bytes. The reader would decompress all of them.
     let few = [0x88, 0x00];
     let gzip = Compression::GZIP(GzipLevel::default());
     let refused = read_within(&with_size(gzip, &few), None)
@@ -165,7 +158,6 @@ fn rows_are_compared_before_a_page_is_read() {
         100_000,
         WriterProperties::builder().build(),
     );
-    // No page header is valid any more.
     let end = bytes.len() - 8;
     let footer = u32::from_le_bytes(bytes[end..end + 4].try_into().unwrap()) as usize;
     bytes[4..end - footer].fill(0xff);
@@ -203,7 +195,7 @@ fn a_list_that_takes_a_few_bytes_and_much_memory_is_refused() {
     let refused = found(&bytes, &wanted, None).unwrap_err();
     assert!(matches!(refused, ParquetError::Value { .. }), "{refused}");
 
-    // The dictionary has one text, and every row has it as its value.
+    // Every row has the only text of the dictionary as its value.
     let texts = Values::Texts(vec![Some("x".repeat(1 << 19)); 256]);
     let column = ("optional binary text (UTF8);", texts);
     let bytes = parquet_of(&[column], 256, WriterProperties::builder().build());
@@ -212,8 +204,7 @@ fn a_list_that_takes_a_few_bytes_and_much_memory_is_refused() {
     assert!(matches!(refused, ParquetError::Memory { .. }), "{refused}");
 }
 
-/// A list that is too long is refused for its length, before its items become texts, which take far
-/// more memory.
+/// Items take far more memory when they have become texts.
 #[test]
 fn what_is_too_long_is_refused_before_it_becomes_a_text() {
     let read = |column: Written, payload: Option<&str>, memory: u64| {
@@ -252,7 +243,6 @@ fn what_is_too_long_is_refused_before_it_becomes_a_text() {
     let words =
         "row 0, column \"t\" is a text of 65537 bytes; it may have at most 65536 bytes. Leave";
     refused((text, of(65_537, 2)), Some("t"), words);
-    // Such a character takes six bytes in JSON.
     let refused = read((text, of(32_768, 256)), None, 32 << 20).unwrap_err();
     assert!(matches!(refused, ParquetError::Memory { .. }), "{refused}");
     assert_eq!(read((text, of(32_768, 256)), None, 128 << 20), Ok(()));
@@ -289,7 +279,6 @@ fn lengths_of_texts_that_are_more_than_the_page_has_are_refused() {
     }
 }
 
-/// Interrupts the work after a number of rows.
 struct Stopping(AtomicU64);
 
 impl Progress for Stopping {
@@ -331,7 +320,6 @@ fn reading_heeds_an_interruption() {
     assert_eq!(read.unwrap_err(), ParquetError::Interrupted);
 }
 
-/// Settings with which files are written.
 fn properties() -> impl Strategy<Value = WriterProperties> {
     let compressions = prop::sample::select(vec![
         Compression::UNCOMPRESSED,

@@ -1,31 +1,27 @@
 //! Reads Thrift's compact protocol, as far as footers and page headers use it.
 //!
-//! The Parquet crate later reads the same bytes, and does not check the types of fields. So this
-//! module and its callers refuse a known field with a wrong type. Otherwise the two readers would
-//! see different structures.
+//! The Parquet crate later reads the same bytes without a check of the types of fields. So a known
+//! field with a wrong type is refused here; otherwise, the two readers would see different
+//! structures.
 
-/// The numbers of types, of fields and of list items.
 pub const I32: u8 = 5;
 pub const TEXT: u8 = 8;
 pub const LIST: u8 = 9;
 pub const STRUCT: u8 = 12;
 const BYTE: u8 = 3;
-/// The boolean false. Type 1 is the boolean true: the type of a boolean field is its value.
+/// The boolean false. Type 1 is the boolean true, since the type of a boolean field is its value.
 const BOOLEAN: u8 = 2;
 
 /// The maximum depth of nested structures, the same as in the Parquet crate.
 const DEEPEST: u8 = 64;
 
-/// The reason why bytes are not a valid structure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Malformed {
-    /// The bytes end before the structure ends.
     Ended,
-    /// The bytes contain a type or a number that is not valid at its position.
+    /// A type or a number is not valid at its position.
     Wrong,
 }
 
-/// Reads structures from bytes.
 pub struct Thrift<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -36,7 +32,6 @@ impl<'a> Thrift<'a> {
         Self { bytes, at: 0 }
     }
 
-    /// The number of bytes that were read or skipped.
     pub fn position(&self) -> usize {
         self.at
     }
@@ -57,7 +52,7 @@ impl<'a> Thrift<'a> {
         Ok(())
     }
 
-    /// Reads an unsigned number, which is stored in groups of 7 bits.
+    /// A number is stored in groups of 7 bits.
     pub fn unsigned(&mut self) -> Result<u64, Malformed> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
@@ -70,14 +65,13 @@ impl<'a> Thrift<'a> {
         Err(Malformed::Wrong)
     }
 
-    /// Reads a signed number. For a field of 16 or 32 bits, the caller takes the lowest bits.
+    /// For a field of 16 or 32 bits, the caller takes the lowest bits.
     pub fn signed(&mut self) -> Result<i64, Malformed> {
         let value = self.unsigned()?;
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// Reads the number and the type of the next field in a structure. `None` at the end of the
-    /// structure. `last` is the number of the previous field, and 0 before the first field.
+    /// Reads the next field's number and type; `None` at the end. `last` is the last number, or 0.
     pub fn field(&mut self, last: &mut i16) -> Result<Option<(i16, u8)>, Malformed> {
         let byte = self.byte()?;
         let kind = byte & 15;
@@ -91,7 +85,7 @@ impl<'a> Thrift<'a> {
         Ok(Some((*last, kind)))
     }
 
-    /// Reads the header of a list: the type of the items, and the number of items.
+    /// Returns the type of the items, and their number.
     pub fn list(&mut self) -> Result<(u8, u64), Malformed> {
         let byte = self.byte()?;
         let items = match byte >> 4 {
@@ -101,7 +95,6 @@ impl<'a> Thrift<'a> {
         Ok((byte & 15, items))
     }
 
-    /// Skips a value of type `kind`.
     pub fn skip(&mut self, kind: u8) -> Result<(), Malformed> {
         self.skip_within(kind, DEEPEST)
     }
@@ -131,12 +124,12 @@ impl<'a> Thrift<'a> {
                 Ok(())
             }
             13 => self.step(16),
-            // Unknown types; and maps, which Parquet's structures never contain.
+            // These are unknown types, and maps, which Parquet's structures never contain.
             _ => Err(Malformed::Wrong),
         }
     }
 
-    /// Skips a structure. Refuses a field in `known` that has another type.
+    /// Refuses a field in `known` that has another type.
     fn skip_known(&mut self, known: &[(i16, u8)]) -> Result<(), Malformed> {
         let mut last = 0;
         while let Some((id, kind)) = self.field(&mut last)? {
@@ -149,7 +142,7 @@ impl<'a> Thrift<'a> {
         Ok(())
     }
 
-    /// Skips the logical type of a schema element, and checks the types of its known fields.
+    /// Checks the types of known fields.
     pub fn skip_logical_type(&mut self) -> Result<(), Malformed> {
         const DECIMAL: &[(i16, u8)] = &[(1, I32), (2, I32)];
         const TIME: &[(i16, u8)] = &[(1, BOOLEAN), (2, STRUCT)];

@@ -3,7 +3,6 @@
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::schema::types::Type;
 
-/// The name of a column's type, for messages.
 pub fn name(field: &Type) -> String {
     let info = field.get_basic_info();
     let annotated = match info.logical_type_ref() {
@@ -60,7 +59,6 @@ pub fn name(field: &Type) -> String {
     }
 }
 
-/// The reason why an attribute cannot have a type, by the name of the type.
 pub fn reason(name: &str) -> &'static str {
     match name {
         "decimal" => "a float cannot store its digits exactly",

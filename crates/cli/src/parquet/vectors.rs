@@ -1,5 +1,4 @@
-//! The column of vectors. The vectors are copied to a temporary file, from which the engine reads
-//! them.
+//! The column of vectors, which are copied to a temporary file for the engine.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -14,22 +13,19 @@ use super::column::{Levels, leaf_at};
 use super::error::ParquetError;
 use super::types;
 
-/// A column of vectors: lists of numbers, all of one length.
+/// A column of lists of numbers, all of one length.
 #[derive(Debug)]
 pub struct VectorColumn {
     name: String,
     leaf: usize,
-    /// The type of the elements of the vectors. Floats of 64 bits become floats of 32 bits.
+    /// Floats of 64 bits become floats of 32 bits.
     element: Element,
     /// The number of elements in the vector of the first row, once it was read.
     dim: Option<usize>,
 }
 
 impl VectorColumn {
-    /// The column of field `at` in the schema.
-    ///
-    /// # Errors
-    /// The type of the column is no list of numbers that a vector may have.
+    /// Fails if the type is no list of numbers that a vector may have.
     pub fn of(schema: &SchemaDescriptor, at: usize) -> Result<Self, ParquetError> {
         let field = &schema.root_schema().get_fields()[at];
         let leaf = leaf_at(schema, at, field).filter(|&(_, is_list)| is_list);
@@ -49,17 +45,12 @@ impl VectorColumn {
         })
     }
 
-    /// The names of the columns whose type fits vectors.
     pub fn candidates(schema: &SchemaDescriptor) -> Vec<String> {
         let fields = 0..schema.root_schema().get_fields().len();
         let columns = fields.filter_map(|at| Self::of(schema, at).ok());
         columns.map(|column| column.name).collect()
     }
 
-    /// Opens the lists of the column in a row group.
-    ///
-    /// # Errors
-    /// The row group cannot be read.
     pub fn open(&self, group: &dyn RowGroupReader) -> Result<Lists, ParquetError> {
         Ok(Lists {
             reader: group.get_column_reader(self.leaf)?,
@@ -67,11 +58,7 @@ impl VectorColumn {
         })
     }
 
-    /// Replaces `out` by the elements of the next `rows` rows. `first` is the number of the first
-    /// of these rows in the file.
-    ///
-    /// # Errors
-    /// The rows cannot be read, the row group has fewer rows, or a row has no valid vector.
+    /// Replaces `out` by the elements of `rows` rows, from `first` on.
     pub fn next(
         &mut self,
         lists: &mut Lists,
@@ -126,8 +113,7 @@ impl VectorColumn {
         }
     }
 
-    /// Refuses a row without a list, a list that contains a null, and a list of another length than
-    /// in row 0.
+    /// Refuses a row without a list, a list with a null, and another length than in row 0.
     fn check_lengths(
         &mut self,
         levels: &Levels,
@@ -179,15 +165,11 @@ impl VectorColumn {
         }
     }
 
-    /// The dimension and the element type of the vectors, once a row was read.
     pub fn shape(&self) -> Option<NoRows> {
         Some(NoRows::new(self.element, self.dim?))
     }
 
-    /// The vectors that were written to `file`, as a source.
-    ///
-    /// # Errors
-    /// No row was read, so the dimension is unknown.
+    /// Fails if no row was read, so the dimension is unknown.
     pub fn source(&self, file: File, name: &str, rows: u64) -> Result<Vectors, ParquetError> {
         Ok(Vectors {
             file,
@@ -202,7 +184,6 @@ impl VectorColumn {
 const EXPECTED: &str = "a vector is a list of floats of 16, 32 or 64 bits, or of integers of 8 bits. Name another column \
     with --vectors, or convert it before";
 
-/// The element type of vectors whose elements are in a leaf. `None` if the leaf fits no vector.
 fn element_of(leaf: &ColumnDescriptor) -> Option<Element> {
     let bits = match (leaf.logical_type_ref(), leaf.converted_type()) {
         (Some(LogicalType::Integer(whole)), _) => Some((whole.bit_width, whole.is_signed)),
@@ -224,13 +205,12 @@ fn element_of(leaf: &ColumnDescriptor) -> Option<Element> {
     }
 }
 
-/// Reads the lists of a row group, in the order of the rows.
 pub struct Lists {
     reader: ColumnReader,
     levels: Levels,
 }
 
-/// Vectors in a temporary file without a name, one after the other.
+/// The vectors are in a temporary file without a name, one after the other.
 #[derive(Debug)]
 pub struct Vectors {
     file: File,

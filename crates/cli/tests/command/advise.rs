@@ -1,4 +1,4 @@
-//! `stratann advise`: its estimates for real vectors on modelled devices.
+//! Estimates for real vectors on modelled devices.
 
 use serde_json::Value;
 
@@ -8,8 +8,7 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap()
 }
 
-/// A folder with more rows than in other tests. A sample needs rows for a trial index and other
-/// rows as queries.
+/// A sample needs rows for a trial index, and other rows as queries.
 fn place() -> Place {
     let place = Place::new();
     let path = concat!(
@@ -51,20 +50,17 @@ fn a_device_of_blocks_and_finer_memory_want_different_indexes() {
             assert!(line["fits"].as_bool().unwrap(), "{line}");
             assert!(number(&line["recall"]) >= 0.95, "{line}");
             assert!(number(&line["reads"]) > 1.0, "{line}");
-            // The index stores a million vectors of 128 bytes, and a graph or clusters.
             assert!(number(&line["size"]) > 128e6, "{line}");
             assert!(number(&line["throughput"]) > 0.0, "{line}");
         }
-        // The time that a query waits for the device follows from its counts. The CPU time was
-        // measured, so it depends on the machine.
+        // The wait for the device follows from counts, without the measured CPU time.
         let waits = |name: &str| {
             let of = lines.iter().filter(|line| line["preset"] == name);
             of.map(|line| number(&line["latency_us"]) - 1e6 * number(&line["cpu"]))
                 .fold(f64::INFINITY, f64::min)
         };
         for line in &lines {
-            // The throughput is the smallest of three bounds. This test can compute only the bound
-            // by the processor, for one thread with eight queries in flight.
+            // The processor bounds the throughput of one thread with eight queries in flight.
             let [cpu, throughput] = ["cpu", "throughput"].map(|key| number(&line[key]));
             let processor = 1.0 / cpu;
             assert!(throughput <= processor * 1.000_001, "{line}");
@@ -77,13 +73,11 @@ fn a_device_of_blocks_and_finer_memory_want_different_indexes() {
         }
         ["tiered-graph", "diskann"].map(waits)
     };
-    // Rows without padding are read to the byte if the device can do that. An SSD reads whole
-    // blocks, so each row takes a read.
+    // Rows without padding are read to the byte, but an SSD reads whole blocks.
     let [rows, pages] = first("ssd");
     assert!(rows > pages, "{rows} {pages}");
     let [finer, _] = first("cxl");
     assert!(finer < rows / 10.0, "{finer} {rows}");
-    // `advise` has removed its trial indexes.
     let left = place.names();
     assert!(!left.iter().any(|name| name.contains("advise")), "{left:?}");
 }
@@ -94,7 +88,7 @@ fn vectors_take_their_bytes_however_few_are_sampled() {
     let advise = ["advise", "base.u8bin", "--sample", "500", "--rows", "10G"];
     let words = [&advise[..], &["--json", "--scratch", "."]].concat();
     for line in place.run(&words).done().json_lines() {
-        // A vector has 128 bytes, and the codecs save a seventh.
+        // The codecs save a seventh of the 128 bytes of a vector.
         assert!(number(&line["size"]) > 0.8 * 128e10, "{line}");
     }
 }
@@ -115,7 +109,6 @@ fn under_ten_megabytes_what_has_no_codes_in_memory_is_tried() {
             .unwrap_or_else(|| panic!("{preset}, {layout}: {lines:?}"))
             .clone()
     };
-    // Ten million codes are 320 MB.
     assert_eq!(of("diskann", Value::Null)["fits"], false);
     for line in [of("aisaq", Value::Null), of("stratann", "inline".into())] {
         assert_eq!(line["fits"], true, "{line}");
@@ -138,7 +131,6 @@ fn what_cannot_be_advised_on_is_refused() {
         let words = [&["advise", "base.u8bin"][..], &words].concat();
         place.run(&words).refused(2, &[text]);
     }
-    // No preset fits in this budget.
     let words = [
         "advise",
         "base.u8bin",

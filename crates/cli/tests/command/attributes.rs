@@ -1,5 +1,4 @@
-//! Attributes and filters: `build --attributes`, `insert --attributes`, `search --filter`, `count`,
-//! `get --filter`, `delete --filter`, `set-attributes`.
+//! Attributes and filters in every command that has them.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -10,7 +9,7 @@ use serde_json::{Value, json};
 use crate::support::{DIM, Place, QUERIES, ROWS, SMALL_BUILD, u8s};
 use crate::update::lines;
 
-/// The attributes of the row with an id. One row in seven has no attributes.
+/// One row in seven has no attributes.
 pub fn row(id: usize) -> Value {
     match id % 7 {
         0 => json!({}),
@@ -70,7 +69,6 @@ fn an_insert_warns_of_a_new_column_that_is_nearly_another() {
         done.stderr.matches(warning).count()
     };
     assert_eq!(warned(&[]), 1);
-    // After the first insert, the index has the column, so there is no warning.
     assert_eq!(warned(&["--no-resume"]), 0);
     place.write("two.ids", &lines([1, 2]));
     place.write("two.jsonl", b"{\"pricey\": 3}\n{}\n");
@@ -277,7 +275,6 @@ fn set_attributes_opens_the_index_once() {
         1,
         "{said}"
     );
-    // A path without an index is refused before the file is looked for.
     place
         .run(&["set-attributes", "none", "gone.jsonl"])
         .refused(1, &["none"]);
@@ -305,7 +302,6 @@ fn a_name_that_no_line_has_is_refused_before_anything_is_written() {
         "leave out the option",
     ];
     refused(["more", "mode"], 2, &times);
-    // The key "more" has objects, which cannot be attributes.
     let payload = ["in \"more\"", "give its key \"more\", and not \"moer\""];
     refused(["moer", "made"], 1, &payload);
     let without = ["--without", "tagz"];
@@ -336,7 +332,6 @@ fn a_name_that_no_line_has_is_refused_before_anything_is_written() {
     let ran = place.run(&set);
     ran.refused(2, &["--times names \"made\"", "\"mode\""]);
     assert_eq!(schema(), before);
-    // A key whose values are all null counts as a key of the file.
     place
         .run(&[&insert[..], &["--payload", "more"]].concat())
         .done();
@@ -380,8 +375,6 @@ fn answers_match_a_filter_and_are_the_nearest_that_do() {
     }
     assert!(right >= QUERIES * 10 * 95 / 100, "{right}");
 
-    // If fewer vectors match than `-k` requests, the search finds all of them, and the table gives
-    // the reason for the missing results.
     let few = [
         "search",
         "index",
@@ -429,8 +422,6 @@ fn what_vectors_have_is_counted_listed_and_printed() {
     );
     get(&["77777", "--attributes"]).refused(1, &["not in the index", "77777"]);
 
-    // Vectors are inserted and replaced with attributes. Then they are replaced without attributes,
-    // so their old attributes are removed.
     place.write("new.u8bin", &u8s(2, DIM, 9));
     place.write("new.ids", &lines([8, 1_003]));
     place.write("rows.jsonl", &jsonl([1_003, 1_003].into_iter()));
@@ -467,7 +458,6 @@ fn what_is_wrong_with_rows_and_filters_is_told() {
     both("prize < 3").refused(2, &["character 1", "did you mean \"price\""]);
     both("price < 'x'").refused(2, &["float"]);
     both("price <").refused(2, &["character 8"]);
-    // An index without columns refuses every filter.
     let none = ["count", "other", "--filter", "price < 3"];
     place.run(&none).refused(2, &["price"]);
     place.write("rows.jsonl", &jsonl(0..3));
@@ -478,7 +468,6 @@ fn what_is_wrong_with_rows_and_filters_is_told() {
     place.run(&few).refused(1, &["rows.jsonl, line 2"]);
 }
 
-/// The command line that builds an index of a file.
 fn build_of<'a>(base: &'a str, index: &'a str, first_id: &'a str) -> Vec<&'a str> {
     let mut words = SMALL_BUILD.to_vec();
     for word in &mut words {
@@ -495,7 +484,6 @@ fn build_of<'a>(base: &'a str, index: &'a str, first_id: &'a str) -> Vec<&'a str
 #[test]
 fn several_indexes_are_asked_with_a_filter_as_one() {
     let place = place();
-    // The first index has no attributes. The others have the same vectors with other ids.
     place.run(&build_of("base.u8bin", "plain", "5000")).done();
     place.write("rows.jsonl", &jsonl(0..ROWS));
     let again = build_of("base.u8bin", "again", "1000");
@@ -513,7 +501,6 @@ fn several_indexes_are_asked_with_a_filter_as_one() {
     let alone = search(&["index"], FILTER, &print).json_lines();
     let all = search(&["plain", "index", "again"], FILTER, &print).json_lines();
     for (alone, all) in alone.iter().zip(&all) {
-        // Two of the indexes have each vector, under different ids.
         let mut expected: Vec<u64> = ids_of(alone)[..5].to_vec();
         expected.extend(ids_of(alone)[..5].iter().map(|id| id + 1_000));
         let mut found = ids_of(all);
@@ -521,7 +508,6 @@ fn several_indexes_are_asked_with_a_filter_as_one() {
         expected.sort_unstable();
         assert_eq!(found, expected);
     }
-    // Vectors of an index without the column have no value in it.
     let none = search(&["plain", "index"], "not exists price", &print).json_lines();
     let of_plain = |line: &Value| ids_of(line).iter().any(|&id| id >= 5_000);
     let others = |line: &Value| ids_of(line).iter().all(|&id| id >= 5_000 || id % 7 == 0);
@@ -579,8 +565,7 @@ fn attributes_are_changed_without_vectors() {
     ];
     assert_eq!(get(&["8", "9", "10"]), changed);
     assert!(!done.stderr.contains("did you mean"), "{done:?}");
-    // A name that differs from the name of a column by one letter becomes a new column, with a
-    // warning.
+    // A name that resembles the name of a column becomes a new column, with a warning.
     place.write("wrong.jsonl", b"{\"id\": 12, \"prize\": 3}\n");
     for keep in [&["--keep"][..], &[]] {
         let done = set(&[&["wrong.jsonl", "--json"][..], keep].concat()).done();
@@ -588,14 +573,14 @@ fn attributes_are_changed_without_vectors() {
         let warned = done
             .stderr
             .contains("warning: column \"prize\" is new; did you mean \"price\"");
-        // The second call finds the column in the index, and prints no warning.
+        // The second call finds the column in the index.
         assert_eq!(
             (is_new, warned),
             (!keep.is_empty(), !keep.is_empty()),
             "{done:?}"
         );
     }
-    // A payload is returned unchanged, even if it has numbers that no float has exactly.
+    // No float has some of these numbers exactly.
     let beyond = r#"{"k":1e999,"n":12345678901234567890123,"d":1.50}"#;
     let row = format!("{{\"id\": 11, \"more\": {beyond}}}\n");
     place.write("beyond.jsonl", row.as_bytes());
@@ -605,8 +590,7 @@ fn attributes_are_changed_without_vectors() {
     place.run(&["compact", "index"]).done();
     assert_eq!(get(&["8", "9", "10"]), changed);
 
-    // Ids come from a file, or from another key. The command reports new columns, since their names
-    // may be misspelt.
+    // New columns are reported, since their names may be misspelt.
     place.write("set.jsonl", b"{\"id\": 1, \"prise\": 3}\n");
     place.write("set.ids", b"11\n");
     let said = set(&["set.jsonl", "--ids", "set.ids"]).done().stdout;
@@ -625,7 +609,6 @@ fn attributes_are_changed_without_vectors() {
     );
     assert_eq!(get(&["12"])[0]["attributes"], json!({"price": 3.0}));
 
-    // With `--keep`, attributes that a line does not name stay.
     place.write(
         "set.jsonl",
         b"{\"id\": 8, \"price\": 8}\n{\"id\": 9, \"more\": [3]}\n",
@@ -636,7 +619,6 @@ fn attributes_are_changed_without_vectors() {
         json!({"id": 9, "attributes": {"price": 0.5, "note": "new"}, "payload": [3]}),
     ];
     assert_eq!(get(&["8", "9"]), kept);
-    // A null removes the attribute that it names.
     place.write(
         "set.jsonl",
         b"{\"id\": 8, \"more\": null, \"other\": null}\n{\"id\": 9, \"note\": null, \"price\": []}\n",
@@ -650,7 +632,6 @@ fn attributes_are_changed_without_vectors() {
     let [eighth, ninth] = cleared;
     let changed = [eighth, ninth, changed[2].clone()];
 
-    // An invalid line changes nothing.
     for (rows, said) in [
         (
             "{\"id\": 8, \"price\": 1}\n{\"id\": 77777, \"price\": 1}\n",
@@ -723,7 +704,6 @@ fn what_matches_is_deleted() {
     place.run(&["verify", "index"]).done();
 }
 
-/// Waits until `met` returns true, or the command ends.
 pub fn wait(child: &mut std::process::Child, mut met: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(60) {
@@ -738,14 +718,12 @@ pub fn wait(child: &mut std::process::Child, mut met: impl FnMut() -> bool) -> b
     false
 }
 
-/// The number in front of `words` in a message.
 fn number_before(text: &str, words: &str) -> usize {
     let before = &text[..text.find(words).unwrap()];
     let digits = before.rsplit(|c: char| !c.is_ascii_digit()).next();
     digits.unwrap().parse().unwrap()
 }
 
-/// The size of all logs of an index, in bytes.
 fn log_bytes(index: &std::path::Path) -> u64 {
     let files = std::fs::read_dir(index).unwrap().filter_map(Result::ok);
     let logs = files.filter(|file| file.file_name().to_string_lossy().starts_with("log-"));
@@ -754,20 +732,18 @@ fn log_bytes(index: &std::path::Path) -> u64 {
         .sum()
 }
 
-/// Runs a command, and interrupts it as soon as the log has grown. If the command ended first,
-/// calls `before` and runs the command again. Returns the output of the interrupted command.
+/// Interrupts the command when the log has grown. If it was too late, tries again.
 #[cfg(unix)]
 fn interrupted(place: &Place, words: &[&str], before: impl Fn()) -> String {
     let index = place.path("large");
     for _ in 0..20 {
         before();
         let logged = log_bytes(&index);
-        // The shell that kills the command is started before it. A program that is started later
-        // could kill too late.
+        // A program that is started later could kill too late.
         let mut kills = std::process::Command::new("sh")
             .args(["-c", "read id && kill -TERM $id"])
             .stdin(Stdio::piped())
-            // If the command has ended, the kill fails, and the shell prints an error.
+            // If the command has ended, the kill fails.
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
@@ -952,8 +928,7 @@ fn what_is_within_a_distance_and_what_is_like_an_id_is_printed() {
     let matching = matching(wanted.iter().map(|&id| id as usize));
     assert_eq!(ids_of(&found[0]), matching);
 
-    // The queries come from a file, and the output is a table. No vector is within distance -1, but
-    // a walk cannot prove this.
+    // A walk cannot prove that no vector is within distance -1.
     let none = ["search", "index", "queries.u8bin", "--within", "-1"];
     let table = place.run(&none).done().stdout;
     assert!(

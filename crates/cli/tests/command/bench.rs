@@ -82,8 +82,6 @@ fn a_job_from_end_to_end() {
         }
         assert_eq!(run["index"]["reused"], false);
     }
-    // Runs with another node order have another index. Runs that differ only in the preset share an
-    // index.
     assert_eq!(runs[0]["index"]["key"], runs[1]["index"]["key"]);
     assert_ne!(runs[0]["index"]["key"], runs[2]["index"]["key"]);
     assert_eq!(result["noise"].as_array().unwrap().len(), 1);
@@ -105,7 +103,6 @@ fn a_job_from_end_to_end() {
         ["indexes", "tiny.json", "tiny.svg"]
     );
 
-    // In the second run of the job, both indexes come from the cache.
     let again = place
         .run(&[
             "bench", "job.toml", "--out", "results", "--json", "--repeat", "1",
@@ -120,7 +117,6 @@ fn a_job_from_end_to_end() {
             .all(|run| run["index"]["reused"] == true),
         "{again}"
     );
-    // If the file has other vectors, the job builds another index.
     place.write(
         "base.u8bin",
         &crate::support::u8s(crate::support::ROWS, crate::support::DIM, 77),
@@ -145,7 +141,6 @@ fn mistakes_cost_no_time() {
     bench(&["--with", "missing.json"]).refused(1, &["missing.json"]);
     bench(&["--only", "nothing"]).refused(2, &["--only", "pipeann"]);
     assert!(!place.path("o").exists());
-    // `bench` prints the error of its child process, and returns its status.
     let ran = bench(&["--only", "pipeann", "--repeat", "1"]);
     assert_eq!(ran.status, Some(1), "{ran:?}");
     assert!(ran.stderr.contains("truth.bin"), "{ran:?}");
@@ -210,7 +205,6 @@ fn space_parts_and_budgets() {
             ran.stdout
         );
     }
-    // `bench` reports a budget that is too small, and measures the other runs.
     assert!(ran.stdout.contains("refused: \"diskann, 1MB\""), "{ran:?}");
     assert!(ran.stderr.contains("1000000 bytes is too small"), "{ran:?}");
     let result: Value =
@@ -250,7 +244,6 @@ fn space_parts_and_budgets() {
     place.run(&alone).refused(2, &["too small"]);
 }
 
-/// Checks the measurements of each second of a run.
 #[track_caller]
 fn check_seconds(run: &Value, seconds: usize) {
     let live = &run["live"];
@@ -289,7 +282,6 @@ fn check_seconds(run: &Value, seconds: usize) {
     }
 }
 
-/// The end of the last measured second of a run, in seconds after the start of the run.
 fn end(run: &Value) -> f64 {
     let seconds = run["live"]["seconds"].as_array().unwrap();
     seconds.last().unwrap()["to"].as_f64().unwrap()
@@ -303,8 +295,7 @@ fn sum(run: &Value, key: &str) -> u64 {
         .sum()
 }
 
-/// Whether each run has searches and inserts, and each run in `own` has a count above 0 under its
-/// key.
+/// Whether each run has searches and inserts, and each run in `own` a count above 0.
 fn all_done(result: &Value, own: &[(usize, &str)]) -> bool {
     let runs = result["runs"].as_array().unwrap();
     let both = |run| sum(run, "searches") > 0 && sum(run, "inserts") > 0;
@@ -314,7 +305,7 @@ fn all_done(result: &Value, own: &[(usize, &str)]) -> bool {
 #[test]
 fn live_updates_over_time() {
     let place = Place::new();
-    // The repository's job with fewer rows, since builds and the truth take most of the time.
+    // This is the repository's job with fewer rows, since builds take most of the time.
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let mut job = std::fs::read_to_string(format!("{folder}/bench/updates-fixture.toml")).unwrap();
     let queries = format!("queries = \"{folder}/fixtures/photo-sift-20k.query.u8bin\"");
@@ -331,8 +322,7 @@ fn live_updates_over_time() {
     place.write("job.toml", job.as_bytes());
     place.write("photo-sift-20k.base.u8bin", &rows(0, 4_000));
     let job = "job.toml";
-    // On a busy machine, a run of two seconds may lack an activity. In that case, the job is
-    // repeated.
+    // On a busy machine, a run of two seconds may lack an activity.
     let tried = |words: &[&str], own: &[(usize, &str)]| {
         for tries in 1.. {
             let bench = ["bench", job, "--out", "o"];
@@ -362,7 +352,6 @@ fn live_updates_over_time() {
             ran.stdout
         );
     }
-    // The job has removed the copies of the indexes, and the file of the rows that it built from.
     assert_eq!(
         names(&place.path("o")),
         ["indexes", "updates-fixture.json", "updates-fixture.svg"]
@@ -382,7 +371,6 @@ fn live_updates_over_time() {
         assert!(run.get("step").is_none());
         assert_eq!(run["live"]["windows"].as_array().unwrap().len(), 2);
     }
-    // The rate is half of the highest rate of the update method.
     let live = &stratann["live"];
     assert_eq!(
         live["rate"].as_f64().unwrap() * 2.0,
@@ -392,8 +380,7 @@ fn live_updates_over_time() {
     assert!(sum(stratann, "inserts") > 0 && live["settings"]["built"] == 2000);
     assert_eq!(odinann["live"]["way"], "relocate");
     assert!(sum(odinann, "pages_read") > 0 && sum(odinann, "pages_written") > 0);
-    // A run inserts at most 800 rows a second (300 in the run with merges), and fewer on a busy
-    // machine. A call never begins before its scheduled time.
+    // Calls are paced, so a run inserts at most 800 rows a second (300 with merges).
     for (run, rate) in [(odinann, 800.0), (merging, 300.0), (replacing, 800.0)] {
         let (inserts, most) = (sum(run, "inserts"), rate * end(run) + 16.0);
         assert!(inserts > 0 && inserts as f64 <= most, "{most}: {run}");
@@ -410,10 +397,8 @@ fn live_updates_over_time() {
     for merge in merges {
         assert!(merge["merged"].as_u64() >= Some(240), "{merges:?}");
     }
-    // The run deletes one row for each inserted row, after the insert.
     let (inserts, deletes) = (sum(replacing, "inserts"), sum(replacing, "deletes"));
     assert!(deletes > 0 && deletes <= inserts, "{inserts} {deletes}");
-    // Runs of the same preset share an index. Runs of different presets have different indexes.
     assert_eq!(odinann["index"]["key"], replacing["index"]["key"]);
     assert_ne!(odinann["index"]["key"], merging["index"]["key"]);
     assert_eq!(odinann["index"]["stats"]["vectors"], 2000);
@@ -421,8 +406,6 @@ fn live_updates_over_time() {
     assert!(picture.contains("P99") && picture.contains("on storage in MB"));
     assert_eq!(picture.matches("<polyline").count(), 6 * runs.len());
 
-    // In the second run of the job, the indexes come from the cache. The first run changed only
-    // copies of them.
     let (again, _) = tried(&["--json", "--only", "replacing"], &[]);
     let again = again.json();
     assert_eq!(again["runs"][0]["index"]["reused"], true);
@@ -634,7 +617,6 @@ fn mistakes_in_a_job_of_live_updates() {
     ] {
         refused(BREAKDOWN, from, to, words);
     }
-    // A job of searches refuses keys of live updates, and needs a truth.
     refused(
         COMPARING,
         "[[run]]",
@@ -653,8 +635,7 @@ fn mistakes_in_a_job_of_live_updates() {
         "",
         &["truth", "missing"],
     );
-    // An update method that the layout does not support is an error. The job does not replace it by
-    // another method.
+    // The job does not replace the method by another.
     let inline = "name = \"relocate\"\npreset = \"aisaq\"\nupdate = \"relocate\"";
     let unable = BREAKDOWN.replace("name = \"relocate\"\npreset = \"odinann\"", inline);
     place.write("job.toml", unable.as_bytes());

@@ -1,5 +1,4 @@
-//! Numbers on the command line that are too large are refused with status 2. The error names the
-//! option and the bound.
+//! Numbers that are too large are refused with status 2. The error names the option and the bound.
 
 use crate::support::{DIM, Place, f32s};
 
@@ -120,7 +119,6 @@ fn ids_that_are_none() {
             .run(&["delete", "index", "ids"])
             .refused(2, &["ids, line 1", text]);
     }
-    // The largest valid id is accepted, in an insert and in a build.
     place.write("ids", b"18446744073709551614");
     place
         .run(&["insert", "index", "one.u8bin", "--ids", "ids"])

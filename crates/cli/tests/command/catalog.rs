@@ -1,12 +1,11 @@
-//! Several indexes share a codebook, are searched as one index, and are listed by directory.
+//! Several indexes share a codebook, and are searched as one index.
 
 use std::fs;
 
 use crate::support::{DIM, Place, QUERIES, ROWS, bin, f32s, keys, u8s};
 use serde_json::Value;
 
-/// A folder with the indexes `shelf/low` and `shelf/high`. Each has half of the rows of
-/// `base.u8bin`. They share the codebook `code`, and ids are row numbers.
+/// `shelf/low` and `shelf/high` have half of the rows each, and share the codebook `code`.
 fn halves() -> Place {
     let place = Place::new();
     place
@@ -82,7 +81,6 @@ fn a_codebook_is_trained_and_does_not_depend_on_threads() {
     let again = train("one", &["--seed", "7", "--overwrite"]).done().json();
     assert_ne!(again["hash"], one["hash"]);
     let human = place.run(&["train", "base.u8bin", "human"]).done();
-    // The default code length is a quarter of the 16 dimensions.
     assert!(human.stdout.contains("4 bytes a vector"), "{human:?}");
 
     train("no/such", &[]).refused(1, &["no"]);
@@ -124,8 +122,6 @@ fn a_codebook_that_does_not_fit_is_refused() {
     build("base.u8bin", &["--first-id", "18446744073709551600"])
         .refused(2, &["--first-id", "18446744073709551600", "600 rows"]);
     assert!(!place.path("i").exists());
-    // `--code-bytes` may repeat the code length of the codebook. `--codebook` also accepts the
-    // codebook file of an index.
     build("base.u8bin", &["--codebook", "code", "--code-bytes", "8"]).done();
     let call = [
         "build",
@@ -151,7 +147,7 @@ fn several_indexes_are_searched_as_one() {
         place.run(&[&call.concat()[..], words].concat())
     };
     let both = &["shelf/low", "shelf/high"][..];
-    // With a list size of 300, the size of each index, a search finds all vectors.
+    // The list has all vectors of each index, so the results are exact.
     let all = ["--list", "300", "--json"];
     let lines = search(both, &all).done().json_lines();
     assert_eq!(lines[0]["recall"], 1.0);
@@ -176,11 +172,8 @@ fn several_indexes_are_searched_as_one() {
         one[0]["recall"].as_f64().unwrap() < 0.9,
         "the one index has half of the rows"
     );
-    // With such a list size, a search scans all vectors and does not walk the graph.
     let reads = |line: &Value| line["per_query"]["bytes_read"].as_f64().unwrap();
     assert!(reads(&lines[0]) > reads(&one[0]), "{lines:?} {one:?}");
-    // The results are those of an index of all rows, in any order of the indexes, from a directory,
-    // and within a budget.
     let truth = fs::read(place.path("truth.bin")).unwrap();
     for (what, words) in [
         (both, &[][..]),
@@ -214,7 +207,6 @@ fn several_indexes_are_searched_as_one() {
             .len(),
         2
     );
-    // A search of a directory with one index is a search of that index.
     fs::create_dir(place.path("box")).unwrap();
     fs::rename(place.path("shelf/low"), place.path("box/low")).unwrap();
     let ran = search(&["box"], &[]).done();
@@ -224,7 +216,7 @@ fn several_indexes_are_searched_as_one() {
 #[test]
 fn a_folder_of_indexes_is_searched_and_said_to_be_one_without_what_is_hidden() {
     let place = halves();
-    // A folder with a leading dot may be an unfinished copy of an index.
+    // A folder with a leading dot may be an unfinished copy.
     fs::create_dir(place.path("shelf/.copy")).unwrap();
     for file in fs::read_dir(place.path("shelf/low")).unwrap() {
         let file = file.unwrap();
@@ -340,7 +332,6 @@ fn stats_of_a_directory_list_its_indexes() {
         assert_eq!(line["codebook"], lines[0]["codebook"]);
         let hash = line["codebook"].as_str().unwrap();
         assert!(hash.len() == 64 && shown.contains(&hash[..12]), "{hash}");
-        // The line of each index has the figures of `stats`.
         let index = format!("shelf/{}", line["name"].as_str().unwrap());
         let stats = place.run(&["stats", &index, "--json"]).done().json();
         assert_eq!(stats["bytes"]["total"], line["bytes"]);

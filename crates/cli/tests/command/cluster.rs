@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Place, keys};
 
-/// The time limit for expected events, which is long since the machine may be busy.
+/// The limit is long, since the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running server, which is killed when the value is dropped.
+/// The drop kills the server.
 struct Server {
     child: Child,
     out: BufReader<ChildStdout>,
@@ -30,7 +30,6 @@ impl Server {
         Server { child, out }
     }
 
-    /// The address in the next line of output that contains `what`.
     fn address(&mut self, what: &str) -> String {
         loop {
             let mut line = String::new();
@@ -43,8 +42,7 @@ impl Server {
         }
     }
 
-    /// Sends SIGTERM to the server, as a service manager does, and returns the exit status.
-    /// (Processes that a shell starts in the background ignore Ctrl-C, including these tests.)
+    /// The signal is SIGTERM, since processes that a shell starts in the background ignore Ctrl-C.
     fn stop(&mut self) -> Option<i32> {
         let pid = self.child.id().to_string();
         let asked = std::process::Command::new("kill")
@@ -57,7 +55,6 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The server may have ended, so errors are ignored.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -75,7 +72,7 @@ fn get(address: &str, path: &str) -> String {
     answer
 }
 
-/// The answer of `/health` with its HTTP status, as soon as it contains all of `words`.
+/// Waits until the answer of `/health` contains all of `words`.
 fn health(address: &str, words: &[&str]) -> String {
     let began = Instant::now();
     loop {
@@ -88,7 +85,6 @@ fn health(address: &str, words: &[&str]) -> String {
     }
 }
 
-/// The file with the standard error of the last started server.
 const LOG: &str = "log";
 
 fn built() -> Place {
@@ -174,14 +170,12 @@ fn one_command_starts_all_and_another_searches() {
                 "recall"
             ]
         );
-        // The server's list comes from the file. An option on the command line takes precedence.
         assert_eq!(found["list"], 50);
         assert!(found["list_asked"].is_null());
         assert_eq!(found["recall"], alone["recall"]);
         assert_eq!(found["per_query"]["full"], 25.0);
         assert!(found["per_query"]["wire"].as_f64().unwrap() > 0.0);
     }
-    // The servers return the same results as a search in one process, in a file of the same format.
     let out = |words: &[&str], name: &str| {
         let more = ["asked.u8bin", "-k", "7", "--list", "40", "--out", name];
         place.run(&[words, &more[..]].concat()).done();
@@ -195,7 +189,6 @@ fn one_command_starts_all_and_another_searches() {
         table.contains("the list size is 60: the default list size of the compute server"),
         "{table}"
     );
-    // If the first server cannot be reached, the client asks the second.
     let both = format!("127.0.0.1:1,{}", servers[0]);
     let words = ["cluster", "search", &both, "asked.u8bin", "--list", "20,40"];
     let table = place.run(&words).done();
@@ -208,7 +201,6 @@ fn one_command_starts_all_and_another_searches() {
         "{well}"
     );
     let metrics = get(&http, "/metrics");
-    // `/metrics` has figures of each server.
     let [first, second] = &servers;
     for line in [
         format!("stratann_queries_answered_total{{server=\"{first}\"}} "),
@@ -218,7 +210,6 @@ fn one_command_starts_all_and_another_searches() {
     ] {
         assert_eq!(metrics.matches(&line).count(), 1, "{line}: {metrics}");
     }
-    // An address that another server uses is refused before the index is read.
     for words in [
         ["memory-server", "none.idx", "--listen", first],
         ["storage-server", "none.idx", "--listen", first],
@@ -230,7 +221,6 @@ fn one_command_starts_all_and_another_searches() {
         ];
         place.run(&words).refused(1, &told);
     }
-    // One address for `--listen` and `--http` is refused too.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = free.local_addr().unwrap().to_string();
     drop(free);
@@ -292,8 +282,7 @@ fn servers_are_started_one_by_one_and_one_may_be_restarted() {
         "--deadline",
         "2",
     ];
-    // The error names the server for which the compute server waits, unless the compute server was
-    // too busy to answer in time.
+    // A busy compute server may not name the missing server in time.
     let refused = place.run(&words).refused(1, &[]).stderr;
     let is_told = [
         "memory server",
@@ -304,8 +293,7 @@ fn servers_are_started_one_by_one_and_one_may_be_restarted() {
     assert!(is_told, "{refused}");
     let again = Server::start(&place, &["memory-server", "a.idx", "--listen", &at_memory]);
     servers.iter().for_each(|server| search(server));
-    // The memory server and the storage server restart with another checkpoint while no query runs.
-    // The next client gets results of that checkpoint.
+    // The servers restart with another checkpoint while no query runs.
     drop((again, storage));
     place.write("new", &lines(5000..5050));
     let words = ["insert", "a.idx", "asked.u8bin", "--ids", "new"];
@@ -335,18 +323,16 @@ fn a_compute_server_says_who_is_the_wrong_one_or_gone() {
         let http = server.address("health and metrics at http://");
         (server, at, http)
     };
-    // The addresses of the memory server and the storage server are exchanged.
     let wrong = format!("{at_storage} is a storage server, not a memory server");
     let other = format!("{at_memory} is a memory server of DistVS, not a storage server");
     let (_crossed, at_crossed, http) = compute(&at_storage, &at_memory);
     let said = health(&http, &["HTTP/1.1 503", &wrong, &other]);
     assert!(said.contains("Check address and port"), "{said}");
-    // In this time, the compute server tries again. It logs the error only once.
+    // The compute server tries again, and logs the error once.
     std::thread::sleep(Duration::from_millis(300));
     let log = std::fs::read_to_string(place.path(LOG)).unwrap();
     assert_eq!(log.matches(&wrong).count(), 1, "{log}");
-    // A client gets the error within its deadline. If the client knows another server, it asks that
-    // server.
+    // A client gets the error within its deadline, or asks another server.
     let ask = |servers: &str, deadline: &str| {
         place.run(&[
             "cluster",
@@ -364,7 +350,6 @@ fn a_compute_server_says_who_is_the_wrong_one_or_gone() {
     storage.child.kill().unwrap();
     let gone = format!("the storage server at {at_storage}");
     health(&http, &["HTTP/1.1 503", &gone]);
-    // The memory server is stopped with SIGSTOP. Its connections stay open.
     let stopped = std::process::Command::new("kill")
         .args(["-STOP", &memory.child.id().to_string()])
         .status();
@@ -374,7 +359,6 @@ fn a_compute_server_says_who_is_the_wrong_one_or_gone() {
         &http,
         &["HTTP/1.1 503", &silent, "and has not answered for"],
     );
-    // The compute server logs the silence once, and the end of the silence at the same level.
     health(&http, &[&silent]);
     let log = || std::fs::read_to_string(place.path(LOG)).unwrap();
     let told = log();
@@ -393,7 +377,6 @@ fn a_compute_server_says_who_is_the_wrong_one_or_gone() {
     }
 }
 
-/// With `--log-json`, a server logs a merge as JSON lines.
 #[test]
 fn a_server_logs_json_where_that_is_wanted() {
     let place = built();
@@ -436,7 +419,7 @@ fn a_compute_server_without_room_for_a_low_code_says_so() {
     health(&http, &["of all 1000 nodes, 16000 bytes"]);
 }
 
-/// Servers read the log at their start, so they see changes that were made before.
+/// Servers read the log at their start.
 #[test]
 fn servers_of_an_index_that_was_changed_answer_with_what_was_changed() {
     let place = built();
@@ -455,7 +438,6 @@ fn servers_of_an_index_that_was_changed_answer_with_what_was_changed() {
     assert!(!merged.stdout.contains(said), "{}", merged.stdout);
     let said = "search the old checkpoint. Restart all servers";
     assert!(merged.stdout.contains(said), "{}", merged.stdout);
-    // The servers notice the merge, and answer with the old checkpoint.
     health(
         &http,
         &[
@@ -530,7 +512,6 @@ fn what_cannot_be_is_refused() {
         let compute = ["compute-server", "--memory", typed, "--index", &index];
         place.run(&compute).refused(2, &told);
     }
-    // The error asks for INDEX, and not for `--bytes`.
     place
         .run(&["memory-server", "--follow"])
         .refused(2, &["INDEX"]);
@@ -617,7 +598,6 @@ fn what_cannot_be_is_refused() {
     place.run(&words).refused(2, &["--refine"]);
 }
 
-/// Searches through a server. Returns the id and the distance of the nearest vector of each query.
 fn nearest(place: &Place, server: &str) -> Vec<(u32, f32)> {
     let words = ["cluster", "search", server, "asked.u8bin", "-k", "1"];
     let more = ["--out", "found.bin", "--overwrite", "--deadline", "60"];
@@ -657,7 +637,6 @@ fn servers_take_changes_that_survive_them() {
     drop(still);
     let (mut changing, at) = up(&["--changes"]);
     let before = nearest(&place, &at);
-    // `cluster insert` is an alias of `cluster upsert`.
     let insert = [
         "cluster",
         "insert",
@@ -681,7 +660,6 @@ fn servers_take_changes_that_survive_them() {
     let delete = ["cluster", "delete", &at, "gone"];
     let told = place.run(&delete).done();
     assert!(told.stdout.contains("deleted"), "{}", told.stdout);
-    // The command does not count ids that are already deleted, and reports their number separately.
     let told = place.run(&delete).done();
     assert!(
         told.stdout.contains("10 ids were not in the index"),
@@ -694,8 +672,7 @@ fn servers_take_changes_that_survive_them() {
         (&again["deleted"], &again["missing"]),
         (&0.into(), &10.into())
     );
-    // Ids after the argument of servers are not taken for servers. If the servers are left out, the
-    // first id is refused as a server.
+    // If the servers are left out, the first id is refused as a server.
     let nearest_of = |id: u32| before[..10].iter().any(|&(near, _)| near == id);
     let spare = (17..).find(|&id| !nearest_of(id)).unwrap().to_string();
     let some = ["cluster", "delete", &at, &spare, "4711", "--json"];
@@ -706,7 +683,6 @@ fn servers_take_changes_that_survive_them() {
     place.run(&none).refused(2, &["'17'", "HOST:PORT"]);
     let left = [&before[..10], &all[10..]].concat();
     assert_eq!(nearest(&place, &at), left);
-    // While servers run with `--changes`, no other process can change the index.
     let other = ["delete", "a.idx", "gone"];
     let holder = format!("process {} of host ", changing.child.id());
     let told = [
@@ -721,8 +697,6 @@ fn servers_take_changes_that_survive_them() {
     place.run(&twice).refused(2, &["id 7 is given twice"]);
     changing.child.kill().unwrap();
     changing.child.wait().unwrap();
-    // Searches find acknowledged changes through new servers with and without `--changes`, and
-    // after a merge.
     for (more, merged) in [(&[][..], false), (&["--changes"], false), (&[], true)] {
         if merged {
             place.run(&["compact", "a.idx"]).done();
@@ -769,7 +743,6 @@ fn a_merge_that_is_due_is_made_and_all_servers_go_on_to_it() {
     };
     let before = nearest(&place, &at);
     let nodes = "stratann_nodes ";
-    // All vectors are inserted again under other ids, so two vectors are at each distance.
     let upsert = ["cluster", "upsert", &at, "photos.u8bin", "--ids", "many"];
     place.run(&upsert).done();
     is(&told, "stratann_vectors_waiting ", &|waiting| {
@@ -777,7 +750,7 @@ fn a_merge_that_is_due_is_made_and_all_servers_go_on_to_it() {
     });
     is(&told, "stratann_merges_total ", &|merges| merges == 1.0);
     is(&holds, nodes, &|nodes| nodes == 2000.0);
-    // A compute server learns of the new checkpoint with its next message to the memory server.
+    // The compute server learns of the new checkpoint with its next message to memory.
     let began = Instant::now();
     loop {
         let found = nearest(&place, &at);

@@ -36,8 +36,7 @@ fn clusters_are_built_searched_changed_and_checked() {
         assert!(recall(0) < recall(1) && recall(2) > 0.95, "{lines:?}");
         let per_query = &lines[1]["per_query"];
         assert_eq!(per_query[reads].as_f64(), Some(8.0), "{per_query}");
-        // The default number of probes is 32, or k if k is larger. `--list` also sets the number of
-        // probes.
+        // The default number of probes is 32, or k if k is larger.
         for (option, probes) in [(&[][..], 32), (&["-k", "40"], 40), (&["--list", "12"], 12)] {
             let words = ["search", "index", "asked.u8bin", "--json"];
             let found = place.run(&[&words[..], option].concat()).done();
@@ -53,7 +52,6 @@ fn clusters_are_built_searched_changed_and_checked() {
             words.contains("stray reads") && !words.contains("graph reads"),
             "{words}"
         );
-        // `--find-list` finds the smallest number of probes that reaches the recall.
         let found = place.run(&[&SEARCH[..], &["--recall", "0.9", "--find-list"]].concat());
         let found = found.done().json_lines().remove(0);
         assert!(found["recall"].as_f64().unwrap() >= 0.9);

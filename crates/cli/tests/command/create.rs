@@ -1,5 +1,4 @@
-//! An index that begins without vectors, as a user creates it, fills it, empties it and fills it
-//! again.
+//! An index without vectors, which a user creates, fills, empties and fills again.
 
 use serde_json::json;
 
@@ -8,7 +7,6 @@ use crate::update::lines;
 
 const PRESETS: [&str; 4] = ["stratann", "aisaq", "spann", "distvs"];
 
-/// An index without vectors, `index`, for the rows of `base.u8bin`.
 fn created(preset: &str) -> Place {
     let place = Place::new();
     let create = ["create", "index", "--dimension", "16", "--dtype", "uint8"];
@@ -19,7 +17,6 @@ fn created(preset: &str) -> Place {
     place
 }
 
-/// The number of vectors that `stratann count` prints.
 fn count(place: &Place) -> usize {
     let counted = place.run(&["count", "index"]).done();
     counted.stdout.trim().parse().unwrap()
@@ -88,7 +85,7 @@ fn an_index_that_is_there_may_be_left_as_it_is() {
     let json = place.run(&[&words[..], &["--json"]].concat()).done().json();
     let there = json!({ "there_already": true, "dimension": 16, "element": "u8", "metric": "l2" });
     assert_eq!(json, there);
-    // For a new index, the report has these keys and the keys of a build.
+    // The report has these keys and the keys of a build.
     let other = ["create", "other", "-d", "16", "--dtype", "u8", "--json"];
     let made = place.run(&other).done().json();
     let keys = [
@@ -114,7 +111,6 @@ fn an_index_that_is_there_may_be_left_as_it_is() {
     let both = [&words[..], &["--overwrite"]].concat();
     place.run(&both).refused(2, &["--overwrite"]);
     place.run(&words[..6]).refused(2, &["index"]);
-    // A path that exists and is no index is refused.
     let words = ["create", "base.u8bin", "-d", "16", "--exist-ok"];
     place.run(&words).refused(2, &["base.u8bin"]);
     assert_eq!(count(&place), ROWS);
@@ -136,12 +132,11 @@ fn a_file_of_no_rows_is_built_of() {
     assert_eq!(built["vectors"], 0);
     place.run(&["insert", "index", "base.u8bin"]).done();
     assert_eq!(count(&place), ROWS);
-    // The empty file has no dimension, so a build refuses it.
     place.write("none.fvecs", &[]);
     place
         .run(&["build", "none.fvecs", "other"])
         .refused(1, &["none.fvecs", "the number of rows is 0"]);
-    // A search needs at least one vector. An insert that runs every night may have none.
+    // An insert that runs every night may have no vectors.
     place
         .run(&["search", "index", "none.u8bin"])
         .refused(1, &["none.u8bin", "the number of rows is 0"]);
@@ -149,7 +144,6 @@ fn a_file_of_no_rows_is_built_of() {
     let said = "none.u8bin has no rows; nothing was inserted";
     assert!(nightly.stderr.contains(said), "{}", nightly.stderr);
     assert_eq!(count(&place), ROWS);
-    // A file of another index, and ids without vectors, are mistakes.
     place.write("other.u8bin", &[0, 0, 0, 0, 7, 0, 0, 0]);
     place.write("ids.txt", b"1\n2\n");
     let other = place.run(&["insert", "index", "other.u8bin"]);

@@ -1,5 +1,4 @@
-//! Vectors that a user inserts directly into the graph on storage: they are found and counted, and
-//! survive a kill of the process.
+//! Direct inserts: searches, counts, and kills.
 
 use std::collections::HashSet;
 use std::fs;
@@ -13,7 +12,6 @@ use crate::update::{
     logged_bytes, logged_or_ended, logs, place, rows, verified, with_files_up_to,
 };
 
-/// Each preset with its method to insert.
 pub const WAYS: [(&str, &str); 4] = [
     ("stratann", "accumulate"),
     ("odinann", "relocate"),
@@ -21,12 +19,9 @@ pub const WAYS: [(&str, &str); 4] = [
     ("aisaq", "in-place"),
 ];
 
-/// The number of rows in the fixture.
 const ALL: usize = 20_000;
 
-/// Checks that a search finds the inserted rows `first..end` and no later rows, and returns no
-/// vector twice. Some outliers need a longer list: the path to them is long if adjacency lists are
-/// full of nearer nodes.
+/// Checks that searches find the rows `first..end` once, and no later rows.
 #[track_caller]
 pub fn found_up_to(place: &Place, first: usize, end: usize, at: &str) {
     let count = (end + 100).min(ALL) - first;
@@ -52,14 +47,12 @@ pub fn found_up_to(place: &Place, first: usize, end: usize, at: &str) {
     }
 }
 
-/// The number of live vectors, from the counts of `stats`.
 #[track_caller]
 pub fn live(place: &Place) -> usize {
     let (vectors, logged, deleted) = counts(place);
     (vectors + logged - deleted) as usize
 }
 
-/// The number of tries of a test that depends on chance.
 pub fn times(few: usize, slow: usize) -> usize {
     match std::env::var_os("STRATANN_SLOW") {
         Some(_) => slow,
@@ -79,14 +72,13 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
         ("aisaq", None),
         ("decouplevs", Some("relocate")),
     ];
-    // By default every second combination runs. The engine's tests cover the others.
+    // The engine's tests cover the other combinations.
     for (preset, update) in ways.into_iter().step_by(times(2, 1)) {
         let place = place(preset);
         let way = update.map_or(vec![], |update| vec!["--update", update]);
         let at = format!("{preset} {way:?}");
         let change = |words: &[&str]| changed(place.run(&[words, &["--json"], &way].concat()));
 
-        // New ids follow the largest id. The command writes a checkpoint at its end.
         place.write("new.u8bin", &rows(2_000, 300));
         let ran = place.run(&[&["insert", "index", "new.u8bin", "--json"][..], &way].concat());
         let json = ran.json();
@@ -103,7 +95,6 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
         assert_eq!(verified(&place), 0, "{at}");
         found_up_to(&place, 2_000, 2_300, &at);
 
-        // Recall is as high as after a build of all vectors.
         place.write("all.u8bin", &rows(0, 2_300));
         place.write("asked.u8bin", &rows(10_000, 100));
         let truth = ["truth", "all.u8bin", "asked.u8bin", "all.bin", "-k", "10"];
@@ -114,15 +105,12 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
         let recall = found[0]["recall"].as_f64().unwrap();
         assert!(recall >= 0.97, "{at}: {recall}");
 
-        // The user gives the ids of these inserts, and some of the inserts have `--durability
-        // always`.
         place.write("more.u8bin", &rows(2_300, 5));
         place.write("more.ids", b"9000 9001 9002 9003 9004");
         let insert = ["insert", "index", "more.u8bin", "--ids", "more.ids"];
         let more = change(&[&insert[..], &["--durability", "always"]].concat());
         assert_eq!(more, [5, 0, 2_305], "{at}");
 
-        // The command deletes three vectors of the build, and three inserted vectors.
         let gone = [0, 1, 1_999, 2_000, 2_001, 9_004];
         place.write("gone.ids", &lines(gone));
         let deleted = change(&["delete", "index", "gone.ids"]);
@@ -137,8 +125,7 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
             );
         }
 
-        // The upsert has four ids: of a vector of the build, of an inserted vector, of a deleted
-        // vector, and a new id.
+        // The ids are of a built, an inserted, a deleted and no vector.
         let replaced = [10, 2_010, 0, 7_000];
         place.write("upsert.ids", &lines(replaced));
         place.write("upsert.u8bin", &rows(3_000, 4));
@@ -157,21 +144,18 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
         as_replaced();
         assert_eq!(verified(&place), 0, "{at}");
 
-        // The same upsert is repeated, and its ids are deleted. An id has one vector, however often
-        // it was inserted.
+        // An id has one vector, however often it was inserted.
         let upserted = change(&[&upsert[..], &["--upsert"]].concat());
         assert_eq!(upserted, [4, 0, 2_301], "{at}");
         assert_eq!(live(&place), 2_301, "{at}");
         as_replaced();
 
-        // A refused row is not inserted.
         let insert = ["insert", "index", "more.u8bin", "--ids", "more.ids"];
         place
             .run(&[&insert[..], &way].concat())
             .refused(2, &["9000", "upsert"]);
         assert_eq!(live(&place), 2_301, "{at}");
 
-        // A merge keeps the live vectors.
         let compact = [&["compact", "index", "--json"][..], &way].concat();
         let compacted = place.run(&compact).done().json();
         assert_eq!(compacted["compact"]["vectors"], 2_301, "{at}");
@@ -188,7 +172,7 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
     }
 }
 
-/// A merge does not read direct inserts from the log. Its report counts them nevertheless.
+/// A merge does not read direct inserts from the log.
 #[test]
 fn a_merge_says_what_it_wrote() {
     for (way, words) in [
@@ -217,8 +201,6 @@ fn a_merge_says_what_it_wrote() {
     }
 }
 
-/// Different update methods insert into the same index, one after the other. A direct insert also
-/// inserts the vectors that wait for a merge into the graph.
 #[test]
 fn ways_to_insert_may_change() {
     let place = place("stratann");
@@ -264,9 +246,6 @@ fn a_merge_that_is_due_is_said() {
     assert!(done["due"].is_null(), "{done}");
 }
 
-/// Kills direct inserts when their log has reached a certain size. The machine keeps running. When
-/// the index is opened again, it has every row that a reader found before the kill, and its graph
-/// is intact.
 #[test]
 fn a_killed_direct_insert_keeps_what_was_logged() {
     let kills = times(3, 100);
@@ -286,8 +265,7 @@ fn a_killed_direct_insert_keeps_what_was_logged() {
     panic!("only {middle} kills hit the middle of an insert, {replayed} of them with a log");
 }
 
-/// Kills `kills` inserts. Returns the number of kills in the middle of an insert, and the number of
-/// kills that left records in a log.
+/// The number of kills within an insert, and of kills that left records in a log.
 fn kill_inserts(preset: &str, way: &str, kills: usize, round: u64) -> (usize, usize) {
     const ROWS: usize = 600;
     /// The number of kills before the test takes a new copy of the index.
@@ -318,7 +296,6 @@ fn kill_inserts(preset: &str, way: &str, kills: usize, round: u64) -> (usize, us
                 .spawn()
                 .unwrap();
             logged_or_ended(&place, &mut child, before + 1 + wanted);
-            // In every second round, a reader opens the index during the insert.
             let seen = if kill % 2 == 0 { live(&place) } else { there };
             std::thread::sleep(Duration::from_micros(u64::from(next()) % 3_000));
             let ended = child.try_wait().unwrap();
@@ -345,7 +322,6 @@ fn kill_inserts(preset: &str, way: &str, kills: usize, round: u64) -> (usize, us
             found_up_to(&place, there.max(now.saturating_sub(some)), now, &at);
             there = now;
         }
-        // The next insert succeeds, and the index keeps all earlier rows.
         step(there, 50);
         let [.., found] = changed(place.run(&[&insert[..], &["--json"]].concat()));
         there += 50;
@@ -360,7 +336,7 @@ fn kill_inserts(preset: &str, way: &str, kills: usize, round: u64) -> (usize, us
     (in_the_middle, replayed)
 }
 
-/// A limit on the size of files acts as a full disk, here for the files of pages.
+/// A limit on the size of files acts as a full disk.
 #[test]
 fn pages_that_cannot_be_written_lose_nothing() {
     for (preset, way) in WAYS.into_iter().step_by(times(3, 1)) {
@@ -375,7 +351,6 @@ fn pages_that_cannot_be_written_lose_nothing() {
         };
         let kinds: &[&str] = match preset {
             "stratann" => &["packed-"],
-            // Both files are small, so either may reach the limit.
             "decouplevs" => &["vectors-", "adjacency-"],
             "aisaq" => &["inline-", "journal-"],
             _ => &["graph-"],
@@ -405,7 +380,6 @@ fn pages_that_cannot_be_written_lose_nothing() {
             assert!(now >= there && now < there + new, "{at}: {now}");
             verified(&place);
             found_up_to(&place, there, now, &at);
-            // With enough space, all rows are inserted.
             place.run(&insert).done();
             assert_eq!(live(&place), there + new, "{at}");
             assert_eq!(verified(&place), 0, "{at}");
@@ -414,16 +388,15 @@ fn pages_that_cannot_be_written_lose_nothing() {
     }
 }
 
-/// One process inserts and makes checkpoints while others search.
 #[test]
 fn readers_search_while_vectors_get_in_directly() {
-    // `decouplevs` is left out, since its pages of lists move in the same way as packed pages.
+    // Pages of lists of `decouplevs` move like packed pages.
     for (preset, way) in WAYS
         .into_iter()
         .filter(|(preset, _)| *preset != "decouplevs")
     {
         let place = place(preset);
-        // The search takes long enough for one or more checkpoints.
+        // The search takes long enough for a checkpoint.
         let turns = times(1, 6);
         let asked = rows(0, BUILT)[8..].repeat(turns);
         place.write("asked.u8bin", &bin(turns * BUILT, DIM, &asked));
@@ -441,7 +414,7 @@ fn readers_search_while_vectors_get_in_directly() {
                     let part = format!("part{part}.u8bin");
                     let insert = ["insert", "index", &part, "--update", way, "--json"];
                     let ran = place.run(&insert);
-                    // Without this, the searching threads would never end.
+                    // Otherwise, the searching threads would never end.
                     if ran.status != Some(0) {
                         eprintln!("{ran:?}");
                         break;
@@ -458,8 +431,7 @@ fn readers_search_while_vectors_get_in_directly() {
                 let ran =
                     place.run(&[&search[..], &["--out", "answers.bin", "--overwrite"]].concat());
                 searches += 1;
-                // If the insert reuses pages that a search needs, the search opens the index again,
-                // and succeeds.
+                // If an insert reuses its pages, a search opens the index again.
                 assert_eq!(ran.status, Some(0), "{preset}, {way}: {}", ran.stderr);
                 let found = crate::update::answers_in(&place, "answers.bin");
                 assert_eq!(found.len(), count);
@@ -472,8 +444,7 @@ fn readers_search_while_vectors_get_in_directly() {
                     let right = |pair: &[(u64, f32)]| pair[0].1 <= pair[1].1;
                     assert!(answers.windows(2).all(right), "{answers:?}");
                 }
-                // During the search, several threads change lists, so the search may miss a few
-                // rows. A later search with a long list finds these rows.
+                // While threads change lists, a search may miss rows; a long list finds them.
                 assert!(missed.len() <= BUILT / 100, "{preset}: {missed:?}");
                 for id in missed {
                     place.write("missed.u8bin", &rows(id as usize, 1));

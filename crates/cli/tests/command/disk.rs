@@ -1,5 +1,5 @@
-//! A power failure and a full disk, on a real file system: ext4 in a file, mounted at the place of
-//! the index. Without the right to mount, or without `mkfs.ext4`, these tests are skipped.
+//! A power failure and a full disk, on ext4 in a mounted file. Without the right to mount, or
+//! without `mkfs.ext4`, these tests are skipped.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,17 +11,16 @@ use crate::direct::{found_up_to, live, times};
 use crate::support::{Place, numbers};
 use crate::update::{BUILT, changed, copy, counts, lines, place, rows, verified};
 
-/// A small file system, mounted at `disk` in a test folder. The link `index` leads to it.
+/// The file system is mounted at `disk` in a test folder. The link `index` leads to it.
 struct Disk<'a> {
     place: &'a Place,
     mounted: bool,
-    /// All processes share the loop devices, so only one of these tests runs at a time.
+    /// The loop devices are shared, so these tests run one at a time.
     _alone: MutexGuard<'static, ()>,
 }
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Runs a program in a test folder. If the program fails, returns the reason.
 fn done(place: &Place, program: &str, words: &[&str]) -> Result<(), String> {
     let output = Command::new(program)
         .args(words)
@@ -40,8 +39,7 @@ fn done(place: &Place, program: &str, words: &[&str]) -> Result<(), String> {
 }
 
 impl<'a> Disk<'a> {
-    /// Moves the index of a test folder to a file system of its own. `None` if this user cannot
-    /// mount one.
+    /// `None` if this user cannot mount a file system.
     fn new(place: &'a Place, megabytes: u64) -> Option<Self> {
         let image = fs::File::create(place.path("disk.img")).unwrap();
         image.set_len(megabytes << 20).unwrap();
@@ -60,7 +58,6 @@ impl<'a> Disk<'a> {
         copy(&place.path("index"), &place.path("disk/index"));
         fs::rename(place.path("index"), place.path("fresh")).unwrap();
         std::os::unix::fs::symlink("disk/index", place.path("index")).unwrap();
-        // After this, all files of the index are durable.
         disk.unmount();
         disk.mount();
         Some(disk)
@@ -72,7 +69,7 @@ impl<'a> Disk<'a> {
         Ok(())
     }
 
-    /// Mounts the file system, as a machine does at its start. The file system replays its journal.
+    /// The file system replays its journal.
     #[track_caller]
     fn mount(&mut self) {
         self.try_mount().unwrap();
@@ -89,7 +86,7 @@ impl<'a> Disk<'a> {
         self.mounted = false;
     }
 
-    /// Stops all writes to the file system, as a power failure does. Data without a sync is lost.
+    /// Data without a sync is lost, as in a power failure.
     #[track_caller]
     fn shut_down(&self) {
         // `EXT4_IOC_SHUTDOWN`, `_IOR('X', 125, u32)`, with `EXT4_GOING_FLAGS_NOLOGFLUSH`.
@@ -102,13 +99,12 @@ impl<'a> Disk<'a> {
 impl Drop for Disk<'_> {
     fn drop(&mut self) {
         if self.mounted {
-            // `--lazy` also unmounts the disk if a test failed and a process still has files open.
+            // A process of a failed test may have files open.
             let _ = done(self.place, "umount", &["--lazy", "disk"]);
         }
     }
 }
 
-/// Writes a file of rows, and a file of their ids.
 fn step(place: &Place, first: usize, count: usize) {
     place.write("rows.u8bin", &rows(first, count));
     place.write("ids", &lines(first as u64..(first + count) as u64));
@@ -116,13 +112,12 @@ fn step(place: &Place, first: usize, count: usize) {
 
 const INSERT: [&str; 6] = ["insert", "index", "rows.u8bin", "--ids", "ids", "--update"];
 
-/// The number of rows in a batch, which is the most that one sync makes durable (`BATCH` of
-/// `update/direct` and of `update/live/changes.rs`).
+/// The most rows that one sync makes durable (`BATCH` of `update/direct` and of
+/// `update/live/changes.rs`).
 ///
-/// If ext4 is shut down during a sync, the sync can succeed although its write is lost. The aborted
-/// journal has dropped the transaction, so the sync finds nothing to wait for. (A program of ten
-/// lines shows this in 2 of 40 shut-downs.) So the last acknowledged batch may be lost. Each
-/// earlier batch was synced before a later write, which succeeded.
+/// A sync during a shut-down of ext4 can succeed although its write is lost, in 2 of 40 shut-downs:
+/// the aborted journal has dropped the transaction. So the last acknowledged batch may be lost, but
+/// no earlier one, which was synced before a successful write.
 fn batch(way: &str) -> usize {
     match way {
         "merge" => 256,
@@ -130,8 +125,6 @@ fn batch(way: &str) -> usize {
     }
 }
 
-/// The file system is shut down in the middle of an insert. When it is mounted again, the index has
-/// all acknowledged changes, and the first rows of the interrupted insert.
 fn shut_down_in_the_middle(preset: &str, way: &str) {
     const ROWS: usize = 700;
     let place = place(preset);
@@ -140,7 +133,6 @@ fn shut_down_in_the_middle(preset: &str, way: &str) {
     };
     let mut next = numbers(way.len() as u64);
     let insert = [&INSERT[..], &[way]].concat();
-    // Measures the duration of an insert that is not interrupted.
     step(&place, BUILT, ROWS);
     let start = Instant::now();
     place.run(&insert).done();
@@ -149,7 +141,6 @@ fn shut_down_in_the_middle(preset: &str, way: &str) {
         fs::remove_dir_all(place.path("disk/index")).unwrap();
         copy(&place.path("fresh"), &place.path("disk/index"));
         done(&place, "sync", &["-f", "disk"]).unwrap();
-        // Each of these inserts ends with status 0, so its rows are acknowledged.
         let mut there = BUILT;
         for (count, durability) in [(100, "end"), (70, "always"), (130, "20ms")] {
             step(&place, there, count);
@@ -160,8 +151,6 @@ fn shut_down_in_the_middle(preset: &str, way: &str) {
         place.write("gone", b"5\n2050\n");
         let delete = ["delete", "index", "gone", "--json", "--update", way];
         assert_eq!(changed(place.run(&delete)), [0, 2, there as u64 - 2]);
-        // The shut-down interrupts the next insert. Before it, none or a part of the rows are
-        // acknowledged.
         step(&place, there, ROWS);
         let start = Instant::now();
         let mut child = place
@@ -194,8 +183,6 @@ fn shut_down_in_the_middle(preset: &str, way: &str) {
             Some(0) => there + ROWS - batch(way),
             Some(1) if ended.is_none() => {
                 assert!(said.contains("error: "), "{at}");
-                // "the first 320 of 1500 rows are in"; each batch is durable before the next
-                // begins.
                 let first = said.split("the first ").nth(1);
                 let first = first.and_then(|rest| rest.split(' ').next());
                 let first = first.map_or(0, |rows| rows.parse::<usize>().unwrap());
@@ -214,7 +201,6 @@ fn shut_down_in_the_middle(preset: &str, way: &str) {
         verified(&place);
         eprintln!("{at}");
         found_up_to(&place, 2_051, now, &at);
-        // The repeated insert replaces the rows that the index has already.
         let again = [&insert[..], &["--upsert", "--json"]].concat();
         let all = there + ROWS;
         assert_eq!(changed(place.run(&again))[2], all as u64 - 2, "{at}");
@@ -241,8 +227,7 @@ fn a_shut_down_keeps_what_waits_for_a_merge() {
     shut_down_in_the_middle("stratann", "merge");
 }
 
-/// Fills a file system, and leaves `but` KiB free. The file system is small, so if it is not
-/// mounted, the function does not fill the machine's own disk.
+/// Leaves `but` KiB free. The size is small, in case the file system is not mounted.
 fn fill(place: &Place, but: u64) -> PathBuf {
     use std::io::Write;
     let path = place.path("disk/ballast");
@@ -259,7 +244,6 @@ fn fill(place: &Place, but: u64) -> PathBuf {
     path
 }
 
-/// A disk becomes full in the middle of an insert. The index keeps all inserted rows.
 #[test]
 fn a_full_disk_keeps_what_it_has() {
     for (preset, way) in [
@@ -280,7 +264,6 @@ fn a_full_disk_keeps_what_it_has() {
             let ran = place.run(&always);
             let at = format!("{preset}, {way}, {room} KiB: {}", ran.stderr);
             eprintln!("{at}");
-            // On the full disk, searches find the inserted rows.
             let now = live(&place);
             match ran.status {
                 // The command may have had space for all rows, but not for the checkpoint.
@@ -296,7 +279,6 @@ fn a_full_disk_keeps_what_it_has() {
             verified(&place);
             found_up_to(&place, there, now, &at);
             fs::remove_file(ballast).unwrap();
-            // With free space the insert succeeds.
             step(&place, there, 1_500);
             place.run(&insert).done();
             assert_eq!(live(&place), there + 1_500, "{at}");
@@ -308,7 +290,6 @@ fn a_full_disk_keeps_what_it_has() {
     }
 }
 
-/// On a disk without a free byte, several delete commands succeed one after the other.
 #[test]
 fn deletes_go_on_when_a_disk_is_full() {
     const MORE: usize = 2_000;
@@ -342,8 +323,7 @@ fn deletes_go_on_when_a_disk_is_full() {
             there -= gone;
             assert_eq!(delete(ids), [0, gone, there], "{at}");
         }
-        // An insert of more rows than the free space can store fails. It uses none of the space
-        // that is reserved for deletes.
+        // A failed insert uses no space that is reserved for deletes.
         step(&place, BUILT, MORE);
         let refused = place.run(&[&INSERT[..], &[way]].concat());
         refused.refused(1, &["no space left"]);

@@ -1,5 +1,4 @@
-//! Vectors in Parquet files: commands with `--vectors`, `--ids` and `--attributes`, and the columns
-//! that are left out.
+//! Vectors in Parquet files: `--vectors`, `--ids` and `--attributes`.
 
 use parquet::file::properties::WriterProperties;
 use serde_json::{Value, json};
@@ -7,7 +6,6 @@ use serde_json::{Value, json};
 use crate::support::{DIM, Place, QUERIES, ROWS, Ran, f32s};
 use crate::written::{Column, Lists, Values, file, list, whole};
 
-/// The vectors in an `.fbin` file.
 fn floats(file: &[u8]) -> Vec<Vec<f32>> {
     let rows = file[8..].chunks_exact(4 * DIM);
     let element = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().unwrap());
@@ -15,7 +13,7 @@ fn floats(file: &[u8]) -> Vec<Vec<f32>> {
         .collect()
 }
 
-/// The id of a row. Every third id is larger than any signed 64-bit number.
+/// Every third id is larger than any signed 64-bit number.
 fn id(row: usize) -> u64 {
     match row % 3 {
         0 => u64::MAX - 1 - row as u64,
@@ -31,7 +29,7 @@ fn put(place: &Place, name: &str, columns: &[Column]) {
     place.write(name, &bytes);
 }
 
-/// A folder with `docs.parquet`, and the same rows in `base.fbin`, `ids` and `docs.jsonl`.
+/// The same rows are in `base.fbin`, `ids` and `docs.jsonl`.
 fn documents() -> Place {
     let place = Place::new();
     let base = f32s(ROWS, DIM, 1, None);
@@ -69,7 +67,6 @@ fn build(place: &Place, base: &str, index: &str, options: &[&str]) -> Ran {
     place.run(&[&words[..], options].concat())
 }
 
-/// All vectors, attributes and payloads of an index.
 fn contents(place: &Place, index: &str) -> (Vec<Value>, Vec<Value>) {
     let get = |option: &str| place.run(&["get", index, option]).done().json_lines();
     (get("--json"), get("--attributes"))
@@ -100,7 +97,6 @@ fn one_parquet_file_gives_vectors_ids_and_attributes() {
     let count = ["count", "index", "--filter", "year >= 2020"];
     assert_eq!(place.run(&count).done().stdout, format!("{}\n", ROWS / 4));
 
-    // A text that looks like JSON remains a text as a payload.
     let payload = [&ALL[..], &["--payload", "text"]].concat();
     build(&place, "docs.parquet", "texts", &payload).done();
     let id = id(1).to_string();
@@ -108,7 +104,6 @@ fn one_parquet_file_gives_vectors_ids_and_attributes() {
     let expected = json!({"id": 7, "attributes": {"year": 1991}, "payload": "{\"row\": 1}"});
     assert_eq!(printed.json_lines(), [expected]);
 
-    // Attributes come from another file, and ids are numbers from `--first-id` on.
     let elsewhere = [
         "--vectors",
         "embedding",
@@ -123,7 +118,6 @@ fn one_parquet_file_gives_vectors_ids_and_attributes() {
     let (vectors, rows) = contents(&place, "counted");
     assert_eq!(vectors.len(), ROWS);
     assert_eq!(rows[0], json!({"id": 5, "attributes": {"year": 1990}}));
-    // The commands have left no temporary files.
     let mut left = place.names();
     left.retain(|name| !["lines", "index", "texts", "counted"].contains(&name.as_str()));
     assert_eq!(left, before);
@@ -138,7 +132,6 @@ fn rows_of_a_parquet_file_are_inserted_and_replaced() {
     place.run(&[&insert[..], &ALL].concat()).done();
     build(&place, "docs.parquet", "built", &ALL).done();
     assert_eq!(contents(&place, "index"), contents(&place, "built"));
-    // A second insert of the same ids is refused.
     place
         .run(&[&insert[..], &ALL].concat())
         .refused(2, &["id", "--resume"]);
@@ -149,7 +142,6 @@ fn rows_of_a_parquet_file_are_inserted_and_replaced() {
         printed.done().json_lines()
     };
     assert_eq!(get(id(1)), [json!({"id": 7, "attributes": {"year": 1991}})]);
-    // The index assigns the ids of these rows, and recognises the insert by its file.
     place
         .run(&["create", "counted", "--dimension", "16"])
         .done();
@@ -224,10 +216,8 @@ fn elements_of_every_kind_are_vectors() {
     }
 }
 
-/// One row of a column of lists. `None` is null.
 type Row = Option<Vec<Option<f32>>>;
 
-/// 700 rows with lists of two elements, except row 400, which is `row`.
 fn with(row: Row) -> Lists<f32> {
     let mut rows = whole(&vec![vec![1.0, 2.0]; 700]);
     rows[400] = row;
@@ -366,7 +356,6 @@ fn options_that_fit_no_column_are_told_with_those_that_do() {
         &["--vectors", "embedding"],
     )
     .refused(1, &["Check the path"]);
-    // The error suggests the most similar name before it lists the columns.
     let near = "--vectors names \"Embeding\", which is no column; did you mean \"embedding\"?";
     refused(&["--vectors", "Embeding"], 2, &[near, there]);
     let strings = ["--vectors", "embedding", "--ids", "text"];
@@ -384,8 +373,7 @@ fn options_that_fit_no_column_are_told_with_those_that_do() {
     place.run(&insert).refused(2, &["--vectors: \"embedding\""]);
 }
 
-/// Options and the index are checked before a file is copied. The last row of the file is no
-/// vector, but no error mentions this row.
+/// The last row is no vector, but no error mentions it.
 #[test]
 fn a_file_is_copied_after_all_else_was_checked() {
     let place = documents();
@@ -425,7 +413,6 @@ fn a_file_is_copied_after_all_else_was_checked() {
         2,
         &["16", "the index has dimension 17"],
     );
-    // The other commands that read Parquet files also check the index, k and the second file first.
     refused(&["search", "no-index", "wrong.parquet"], 1, &["no-index"]);
     let narrow = ["16", "the index has dimension 17"];
     refused(&["search", "wide", "wrong.parquet"], 2, &narrow);
@@ -480,7 +467,6 @@ fn a_file_is_copied_after_all_else_was_checked() {
     refused(&other("no.jsonl"), 1, &["no.jsonl"]);
     let set = ["set-attributes", "no-index", "wrong.parquet"];
     place.run(&set).refused(1, &["no-index"]);
-    // The same holds for a Parquet file of attributes beside another file of vectors.
     let attributes = ["--attributes", "wrong.parquet", "--without", "v"];
     let words = [&["insert", "wide", "base.fbin"][..], &attributes].concat();
     place
@@ -506,7 +492,6 @@ fn queries_and_exact_answers_come_from_a_parquet_file_too() {
         place.run(&[&words[..], options].concat())
     };
     truth("base.fbin", "queries.fbin", "lines.bin", &[]).done();
-    // The ids of the base come from a column too.
     let of_column = [&vectors[..], &["--ids", "id"]].concat();
     truth(
         "docs.parquet",
@@ -539,7 +524,6 @@ fn queries_and_exact_answers_come_from_a_parquet_file_too() {
         near.done().stdout,
         search("queries.fbin", &within).done().stdout
     );
-    // A calibration needs more queries than `queries.parquet` has, so it uses `docs.parquet`.
     let calibrate = ["calibrate", "index", "docs.parquet", "--json"];
     place.run(&[&calibrate[..], &vectors].concat()).done();
 
@@ -575,7 +559,7 @@ fn a_plan_has_the_ids_and_the_copy_of_a_file() {
     let vectors = (ROWS * DIM * 4) as u64;
     let scratch = |plan: &Value| plan["scratch"].as_u64().unwrap();
     let copied = scratch(&file) - scratch(&lines);
-    // The temporary copy is larger, since it has a null where a JSON line lacks the key.
+    // The copy has a null where a JSON line lacks the key.
     assert!(copied > vectors + lines_bytes, "{copied}");
     assert!(copied < vectors + 2 * lines_bytes, "{copied}");
     assert_eq!(file["storage"], lines["storage"]);
@@ -624,7 +608,6 @@ fn all_columns_that_are_no_attributes_are_named_and_can_be_left_out() {
             .json_lines()
     };
     assert_eq!(get("0"), [json!({"id": 0, "attributes": {"flag": true}})]);
-    // `set-attributes` refuses the same columns, and reads Parquet files and JSON lines.
     place.write("keys", b"0 1 2");
     let set = ["set-attributes", "index", "some.parquet", "--ids", "keys"];
     place.run(&set).refused(1, &["--without near,cost,far"]);
@@ -662,7 +645,6 @@ fn ids_without_a_sign_name_the_rows_whose_attributes_change() {
     assert_eq!(place.run(&get).done().json_lines(), [expected]);
 }
 
-/// A file with one column of integers, nested in `groups` groups.
 fn nested(groups: usize) -> Vec<u8> {
     let group = [0x35, 0, 0x18, 1, b'a', 0x15, 2, 0];
     let leaf = [0x15, 2, 0x25, 0, 0x18, 1, b'a', 0];

@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::support::{Place, ROWS, u8s};
 
-/// Exact results of a search, whose list size is at least the number of vectors.
+/// The results are exact, since the list has all vectors.
 fn answers(place: &Place, index: &str) -> Vec<u8> {
     let out = format!("{index}.answers.bin64");
     let words = [
@@ -34,7 +34,7 @@ fn an_index_that_is_built_of_an_export_answers_alike() {
         .done();
     place.write("gone.ids", b"1 2 3 5000000000");
     place.run(&["delete", "index", "gone.ids"]).done();
-    // JSON has no infinity, so a number that is too large for a float represents it.
+    // A number that is too large for a float stands for infinity.
     let price = |row: usize| ["1e999", "-1e999", "2.5", "7"][row % 4];
     let rows: String = (0..ROWS)
         .filter(|row| !(1..=3).contains(row))
@@ -90,7 +90,6 @@ fn an_index_that_is_built_of_an_export_answers_alike() {
         };
         assert_eq!(get(&again), get("index"), "{out}");
     }
-    // An existing file is not replaced without `--overwrite`.
     place
         .run(&["export", "index", "--out", "all.u8bin"])
         .refused(2, &["all.u8bin: it is there already"]);
@@ -134,8 +133,7 @@ fn the_truth_of_an_index_with_wide_ids_has_them() {
         place.run(&words)
     };
     truth("truth.bin").refused(2, &["an id is 50000", ".bin64"]);
-    // Ids that do not fit the format are refused before the computation. The computation would fail
-    // because of the zero vectors.
+    // The computation itself would fail because of the zero vectors.
     place.write("zero.u8bin", &[&u8s(3, 16, 7)[..8], &[0; 48]].concat());
     place.write("wide.ids", b"1 2 5000000000");
     for ids in [["--first-id", "4294967293"], ["--ids", "wide.ids"]] {
@@ -191,7 +189,6 @@ fn the_truth_of_an_index_with_wide_ids_has_them() {
         let ran = place.run(&words).done();
         assert_eq!(ran.json_lines()[0]["recall"], 1.0, "{file}: {}", ran.stdout);
     }
-    // The number of ids must equal the number of rows.
     place.write("few.ids", b"1 2 3");
     place
         .run(&[

@@ -7,10 +7,8 @@ use serde_json::Value;
 use crate::support::{DIM, Place, QUERIES, ROWS, bin, names, u8s};
 use crate::update::lines;
 
-/// Ids beyond the range of a float or a signed integer.
 const FIRST: u64 = u64::MAX - 10_000;
 
-/// A folder with an index whose rows have ids from `id`.
 fn place() -> Place {
     let place = Place::new();
     place.write("base.ids", &lines((0..ROWS as u64).map(id)));
@@ -55,7 +53,6 @@ fn vectors_come_by_their_ids() {
         "{ran:?}"
     );
 
-    // All ids are listed in ascending order, which is the order of the rows.
     let all = get(&["--list"]).done().stdout;
     assert_eq!(all.as_bytes(), lines((0..ROWS as u64).map(id)));
     get(&["--out", "all.u8bin"]).done();
@@ -63,7 +60,6 @@ fn vectors_come_by_their_ids() {
     get(&["--out", "all.u8bin"]).refused(2, &["all.u8bin", "--overwrite"]);
     get(&["--out", "all.fbin", "--overwrite"]).refused(2, &[".u8bin"]);
 
-    // `get` returns vectors that were inserted and replaced later.
     place.write("few.ids", &lines([id(2), 77]));
     place.write("few.u8bin", &u8s(2, DIM, 9));
     place
@@ -134,7 +130,6 @@ fn answers_are_printed_with_all_their_bits() {
     assert_eq!(nearest[..3], ["0", "1", &ids[0].to_string()]);
     assert!(!table.contains("queries/s"));
 
-    // If k exceeds the number of vectors, a query has fewer results, and no empty ones.
     let all = search(&["-k", "700", "--list", "700", "--print", "--json"]).json_lines();
     assert_eq!(all[0]["ids"].as_array().unwrap().len(), ROWS);
     search(&["--list", "20,40", "--print"]).refused(2, &["--list"]);
@@ -188,7 +183,6 @@ fn ids_of_a_build_are_checked() {
     place.run(&both).refused(2, &["--first-id"]);
 }
 
-/// The size of the files of an index whose names begin with one of `begins`, in bytes.
 fn bytes_of(place: &Place, index: &str, begins: &[&str]) -> u64 {
     let names = names(&place.path(index));
     let some = names
@@ -227,7 +221,6 @@ fn a_plan_counts_attributes_and_payloads() {
             &rows,
         );
         let number = |of: &Value, key: &str| of[key].as_u64().unwrap();
-        // The sample has all rows, so only their order differs from the build.
         let expected = number(&with, "attributes");
         let there = bytes_of(&place, preset, &["rows-", "columns-"]);
         let share = expected as f64 / there as f64;
@@ -243,13 +236,12 @@ fn a_plan_counts_attributes_and_payloads() {
         assert!((0.9..most).contains(&share), "{preset}: {share}");
         assert!(number(&with, "search_memory") > number(&bare, "search_memory"));
         assert!(number(&with, "memory") > number(&bare, "memory"));
-        // A build and a search succeed with the memory that the plan gives. Some MiB are added,
-        // since the memory of the process itself differs by a megabyte between runs.
+        // The memory of the process differs by a megabyte between runs.
         let least = (number(&with, "least_memory") + (4 << 20)).to_string();
         let capped = format!("{preset}-capped");
         let build = ["build", "photos.u8bin", &capped, "--preset", preset];
         of(&[&build[..], &["--memory", &least]].concat(), &rows);
-        // One MiB is added for tables of the graph, which the plan cannot predict.
+        // The plan cannot predict tables of the graph.
         let least = (number(&with, "search_memory") + (1 << 20)).to_string();
         place
             .run(&["search", &capped, "asked.u8bin", "--memory", &least])
@@ -257,7 +249,6 @@ fn a_plan_counts_attributes_and_payloads() {
     }
     let table = place.run(&[&["plan", "photos.u8bin"][..], &rows].concat());
     assert!(table.done().stdout.contains("of which attributes take"));
-    // `plan` refuses the rows that a build refuses.
     place.write("few.jsonl", b"{\"year\": 1}\n");
     place
         .run(&["plan", "photos.u8bin", "--attributes", "few.jsonl"])
@@ -298,7 +289,6 @@ fn a_plan_says_what_a_build_takes() {
     assert!(spann.json_lines()[0]["storage"].as_u64() >= built["bytes"].as_u64());
     let plan = |words: &[&str]| place.run(&[&["plan", "photos.u8bin"][..], words].concat());
     assert!(plan(&[]).done().stdout.contains("build memory"));
-    // If the build would be refused, `plan` prints only the error.
     let refused = plan(&["--memory", "1MB"]);
     assert_eq!(refused.stdout, "");
     refused.refused(2, &["--memory", "1000000"]);
@@ -307,7 +297,6 @@ fn a_plan_says_what_a_build_takes() {
     assert!(!place.path("index").exists());
 }
 
-/// `delete` takes ids as `get` does, or a file of them.
 #[test]
 fn vectors_are_deleted_by_their_ids() {
     let place = Place::with_index();
@@ -319,7 +308,6 @@ fn vectors_are_deleted_by_their_ids() {
     delete(&["missing"]).refused(1, &["'missing' is no id", "Check the path"]);
     delete(&[]).refused(2, &["Give ids, a file of ids, or --filter"]);
     delete(&["5", "--ids", "some"]).refused(2, &["cannot be used with"]);
-    // `7` is an id and the name of a file, so the command refuses it.
     place.write("7", b"8\n");
     delete(&["7"]).refused(2, &["'7' is an id and the name of a file", "give ./7"]);
     assert_eq!(left(), all, "a refused command deleted vectors");

@@ -1,5 +1,4 @@
-//! `stratann insert` is killed or stopped several times, and resumed. Each row is inserted once,
-//! under its id.
+//! An insert that is killed several times inserts each row once.
 #![cfg(unix)]
 
 use std::process::{Command, Stdio};
@@ -12,8 +11,7 @@ use crate::update::{lines, logged_or_ended};
 
 const MORE: usize = 1_500;
 
-/// Options that choose how to insert, and whether the call gives ids. In order: vectors wait for a
-/// merge (twice); the preset's method, which merges this many rows; direct inserts.
+/// The options of each way to insert, and whether the call gives ids.
 const WAYS: [(&[&str], bool); 4] = [
     (&["--update", "merge"], false),
     (&["--update", "merge"], true),
@@ -21,7 +19,7 @@ const WAYS: [(&[&str], bool); 4] = [
     (&["--update", "accumulate"], true),
 ];
 
-/// The maximum number of kills of an insert. After these, the insert may complete.
+/// After these kills, the insert may complete.
 const KILLS: usize = 4;
 
 fn place() -> Place {
@@ -44,8 +42,7 @@ fn count(place: &Place) -> usize {
     stats.stdout.trim().parse().unwrap()
 }
 
-/// Checks that the vectors of the index, in the order of their ids, are the rows of the build and
-/// then the rows of the file.
+/// The index has the rows of the build and then the rows of the file, by ascending id.
 #[track_caller]
 fn each_is_in_once(place: &Place) {
     place
@@ -62,7 +59,6 @@ fn each_is_in_once(place: &Place) {
     place.run(&["verify", "index"]).done();
 }
 
-/// Runs an insert, and sends it a signal once its log has grown by `bytes`.
 fn cut(place: &Place, words: &[&str], bytes: u64, signal: &str) -> Ran {
     let before = logged(place);
     let mut command = place.command(words);
@@ -89,7 +85,6 @@ fn kills(kill: &mut Command, signal: &str, id: u32) -> std::io::Result<std::proc
         .status()
 }
 
-/// Kills an insert at certain sizes of its log, resumes it after each kill, and checks the result.
 /// Returns the number of kills after which the index had only a part of the rows.
 fn kill_and_go_on(way: &[&str], given: bool) -> usize {
     let place = place();
@@ -100,8 +95,7 @@ fn kill_and_go_on(way: &[&str], given: bool) -> usize {
     let (mut middle, mut there) = (0, 0);
     for kill in 0..KILLS {
         let more: &[&str] = if there > 0 { &["--resume"] } else { &[] };
-        // The insert is killed when its log is created, or after some batches of 256 rows. A new
-        // log has 12 kB.
+        // The insert is killed when its log is created (12 kB), or after some batches of 256 rows.
         let bytes = [1, 14_000, 30_000][kill % 3];
         let ran = cut(&place, &[&call[..], more].concat(), bytes, "-KILL");
         there = count(&place) - ROWS;
@@ -126,7 +120,6 @@ fn kill_and_go_on(way: &[&str], given: bool) -> usize {
         insert(more).done();
     }
     each_is_in_once(&place);
-    // A `--resume` of a complete insert inserts nothing.
     let again = insert(&["--resume", "--json"]).done().json();
     assert_eq!(
         (&again["in_before"], &again["inserted"]),
@@ -138,7 +131,7 @@ fn kill_and_go_on(way: &[&str], given: bool) -> usize {
 #[test]
 fn a_killed_insert_goes_on_with_each_row_once() {
     for (way, given) in WAYS {
-        // The insert may end before the kill, so the test tries several times.
+        // The insert may end before the kill.
         let hit = (0..20).any(|_| kill_and_go_on(way, given) > 0);
         assert!(
             hit,
@@ -186,7 +179,6 @@ fn a_stopped_insert_says_the_call_that_goes_on() {
         );
         let (_, call) = ran.stderr.split_once(". To continue: ").unwrap();
         assert!(call.contains("insert --resume index more.u8bin"), "{call}");
-        // A shell runs the printed command, as a user would.
         let went = Command::new("sh")
             .args(["-c", call])
             .current_dir(place.path("."))
@@ -199,7 +191,6 @@ fn a_stopped_insert_says_the_call_that_goes_on() {
     }
 }
 
-/// Kills an insert after a part of its rows, and returns the number of inserted rows.
 fn cut_in_the_middle(place: &Place) -> usize {
     let mut there = 0;
     let fresh = place.path("fresh");
@@ -233,7 +224,6 @@ fn cut_in_the_middle(place: &Place) -> usize {
 fn an_insert_that_was_cut_off_is_forgotten_also_without_its_file() {
     let place = place();
     let there = cut_in_the_middle(&place);
-    // The index recognises the file under another path.
     let again = place.run(&["insert", "index", "./more.u8bin"]);
     let refused = again.refused(2, &["insert --resume index ./more.u8bin"]);
     assert!(!refused.stderr.contains("--forget"), "{refused:?}");
@@ -250,7 +240,6 @@ fn an_insert_that_was_cut_off_is_forgotten_also_without_its_file() {
     assert!(!quiet.stderr.contains("cut off"), "{quiet:?}");
 }
 
-/// Interrupts work after a number of steps.
 struct Ends(AtomicU64);
 
 impl Progress for Ends {
@@ -269,7 +258,7 @@ impl Progress for Ends {
     }
 }
 
-/// The interrupted insert is like an insert from Python: its source has a name, but is no file.
+/// As in an insert from Python, the source has a name but is no file.
 #[test]
 fn an_insert_of_an_array_that_was_cut_off_is_forgotten_by_its_name() {
     let place = place();
@@ -294,7 +283,6 @@ fn an_insert_of_an_array_that_was_cut_off_is_forgotten_by_its_name() {
     assert!(!quiet.stderr.contains("cut off"), "{quiet:?}");
 }
 
-/// Two files with the same name in two folders are different inserts, from every working directory.
 #[test]
 fn an_insert_that_was_cut_off_is_known_by_where_its_file_is() {
     let place = place();
@@ -324,7 +312,7 @@ fn another_insert_says_which_one_was_cut_off_and_all_rows_go_in_where_that_is_wa
             && other.stderr.contains(&format!("--resume index {whole}")),
         "{other:?}"
     );
-    // The new id follows the ids that are reserved for the interrupted insert.
+    // The new id follows the reserved ids.
     let listed = place.run(&["get", "index", "--list"]).done().stdout;
     assert_eq!(listed.lines().last(), Some(&*(ROWS + MORE).to_string()));
     place

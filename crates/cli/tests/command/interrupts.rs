@@ -1,4 +1,4 @@
-//! Ctrl-C and `kill` end a command with an error and status 1, also while it waits for a pipe.
+//! Ctrl-C and `kill` end a command, also while it waits for a pipe.
 
 #![cfg(unix)]
 
@@ -34,7 +34,6 @@ fn a_pipe_that_is_silent_is_left_at_a_signal() {
     assert!(!place.path("other").exists());
 }
 
-/// Sends a signal to a command that reads a silent pipe. The command must end.
 fn left_at_a_signal(place: &Place, words: &[&str]) {
     let mut command = place.command(words);
     let mut child = command
@@ -59,7 +58,7 @@ fn left_at_a_signal(place: &Place, words: &[&str]) {
     );
 }
 
-/// Prints more than a pipe holds, so that the command waits until somebody reads.
+/// The output has more bytes than a pipe can hold.
 const LONG: &str = "100";
 
 #[test]
@@ -82,7 +81,6 @@ fn a_command_that_prints_is_ended_by_a_signal() {
             .unwrap();
         let mut ids = child.stdin.take().unwrap();
         let text = "1 2 3 4 5 6 7 8 9 10 ".repeat(300);
-        // The other commands do not read it.
         let _ = ids.write_all(text.as_bytes());
         drop(ids);
         let mut printed = child.stdout.take().unwrap();

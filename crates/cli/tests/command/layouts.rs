@@ -3,7 +3,7 @@
 use crate::support::{Place, bin, keys, names};
 use serde_json::Value;
 
-// Builds with one thread make the same graph in every run.
+// With one thread, the graph is the same in every run.
 const BUILD: [&str; 9] = [
     "build",
     "photos.u8bin",
@@ -16,8 +16,7 @@ const BUILD: [&str; 9] = [
     "1",
 ];
 const SEARCH: [&str; 5] = ["search", "index", "asked.u8bin", "--truth", "truth.bin"];
-/// Options of searches whose counts are compared. These searches do not depend on the order in
-/// which reads complete.
+/// Best-first searches do not depend on the order in which reads complete.
 const STEADY: [&str; 4] = ["--strategy", "best-first", "--threads", "1"];
 
 impl Place {
@@ -26,7 +25,6 @@ impl Place {
         ran.stdout
     }
 
-    /// Runs a search, and returns its single JSON object.
     #[track_caller]
     fn search(&self, words: &[&str]) -> Value {
         let mut lines = self
@@ -81,9 +79,7 @@ fn every_layout_and_compression() {
         let human = place.run(&["stats", "index"]).done().stdout;
         assert!(human.contains(layout), "{what}: {human}");
 
-        // If the list size is the number of vectors, and all candidates are ranked in one batch,
-        // the results are exact. (With several batches, the first batch without a change would end
-        // the ranking.)
+        // One batch ranks all vectors exactly; the first of several could end the ranking.
         let exact = place.search(&["--list", "1000", "--benefit", "0", "--rerank-batch", "1000"]);
         match layout {
             // The search reads no trailing parts of candidates whose rank is certain.
@@ -92,7 +88,6 @@ fn every_layout_and_compression() {
         }
         let usual = place.search(&["--list", "60"]);
         assert!(number(&usual["recall"]) > 0.97, "{what}: {usual}");
-        // The search reports the error of distances from leading parts.
         let error = number(&usual["distance_error"]);
         assert_eq!(error > 0.0, layout == "layered", "{what}: {usual}");
         let all_bits = place.search(&["--list", "60", "--exact"]);
@@ -187,8 +182,7 @@ fn a_cache_saves_reads_and_finds_the_same() {
                 hits(&with) > 0.0 && reads(&with) < reads(&without),
                 "{what}"
             );
-            // If the list size is the number of vectors, a search reads every record from the
-            // cache. So recall 1 shows that the cached records are right.
+            // The search reads every record from the cache, so recall 1 shows that they are right.
             let exact = search(&[&cache[..], &["--list", "1000", "--benefit", "0"]].concat());
             assert!(hits(&exact) > 100.0, "{what}");
             assert_eq!(exact["recall"], 1.0, "{what}");
@@ -205,7 +199,6 @@ fn re_ranking_reads_as_much_as_it_is_told_to() {
     place.build(&["--preset", "decouplevs"]);
     let reads = |words: &[&str]| {
         let list = ["--list", "100"];
-        // A pipelined search depends on the order of reads, so the test checks only its recall.
         let pipelined = place.search(&[&list[..], &["--strategy", "pipelined"], words].concat());
         let found = place.search(&[&list[..], &STEADY, words].concat());
         for found in [&pipelined, &found] {
@@ -218,9 +211,7 @@ fn re_ranking_reads_as_much_as_it_is_told_to() {
     assert!(none_pays < all, "{none_pays} of {all}");
     assert!(reads(&["--rerank", "estimate"]) <= all);
     assert!(reads(&["--rerank-batch", "1"]) <= all);
-    // A batch size above the list size means the whole list.
     assert_eq!(reads(&["--rerank-batch", "4294967294"]), all);
-    // `--preset` sets the options of re-ranking. Options on the command line take precedence.
     let typed = reads(&["--preset", "decouplevs", "--benefit", "0"]);
     assert_eq!(typed, all);
 }
@@ -241,7 +232,6 @@ fn exact_distances_take_the_trailing_parts_of_all_answers() {
         );
     }
     assert!(of(&near, "reranked") > 0.0, "{near}");
-    // `--exact` reads the vectors of all ten results.
     assert!(of(&exact, "reranked") >= 10.0, "{exact}");
     assert!(of(&exact, "reranked") > of(&near, "reranked"), "{exact}");
     // In a layout with whole vectors, `--exact` reads nothing more.
@@ -263,8 +253,7 @@ fn a_search_stops_early_if_it_is_told_to() {
         let late = place.search(&words);
         let early = place.search(&[&words[..], &["--stop-early"]].concat());
         assert!(of(&early, "hops") < of(&late, "hops"), "{early} {late}");
-        // In the layout decoupled, the lists of all nodes fill few pages, and a search reads most
-        // of them before it can stop. So fewer hops save reads only if vectors fill the pages.
+        // In the layout decoupled, lists fill few pages, most of which every search reads.
         if layout == "packed" {
             assert!(
                 of(&early, "graph_reads") < of(&late, "graph_reads"),
@@ -305,13 +294,10 @@ fn what_is_inserted_beside_leading_parts_is_found_exactly() {
     assert!(json["direct"].is_null(), "{json}");
     place.run(&["verify", "index"]).done();
     let json = place.run(&["compact", "index", "--json"]).done().json();
-    // The command opened the index for direct inserts, which inserted the waiting vectors before
-    // the merge.
+    // Direct inserts put the waiting vectors in before the merge.
     assert_eq!(json["compact"]["direct"], 250, "{json}");
     assert_eq!(json["vectors"], 1_250, "{json}");
     place.run(&["verify", "index"]).done();
-    // The nearest vector of each row is the row itself. `--out` writes exact distances, even
-    // without `--exact`.
     let words = ["search", "index", "new.u8bin", "--list", "100", "-k", "1"];
     let out = ["--out", "found.bin"];
     place.run(&[&words[..], &out].concat()).done();
@@ -355,8 +341,7 @@ fn parts_are_there_when_asked_for() {
     assert!(table.stdout.contains("list decoding"), "{table:?}");
 }
 
-/// The repository has indexes of earlier format versions. This test fails if the program cannot
-/// read a version any more.
+/// The repository has indexes of earlier format versions.
 #[test]
 fn frozen_indexes_are_read() {
     let place = Place::new();

@@ -1,5 +1,4 @@
-//! Backups by hard links (`cp -al`). Changes of the index do not change the backup, and changes of
-//! the backup do not change the index.
+//! Backups by hard links (`cp -al`), in which changes of one side leave the other unchanged.
 #![cfg(unix)]
 
 use std::collections::BTreeMap;
@@ -51,7 +50,6 @@ fn a_backup_by_hard_links_stays_what_it_was_and_the_index_goes_on() {
             _ => &["--degree", "16", "--build-list", "32"],
         };
         place.run(&[&build, small].concat()).done();
-        // After an insert, the index has rewritten records and free pages.
         place.write("first.u8bin", &u8s(40, DIM, 5));
         place.run(&["insert", "index", "first.u8bin"]).done();
         link(&place, "index", "backup");
@@ -64,7 +62,6 @@ fn a_backup_by_hard_links_stays_what_it_was_and_the_index_goes_on() {
             assert!(output.status.success(), "{preset}: {output:?}");
             String::from_utf8(output.stderr).unwrap()
         };
-        // The index writes to no file that it shares with the backup.
         let said = log(&["delete", "index", "gone"]);
         assert!(!said.contains("hard links"), "{preset}: a delete: {said}");
         let said = log(&["insert", "index", "more.u8bin"]);
@@ -84,7 +81,6 @@ fn a_backup_by_hard_links_stays_what_it_was_and_the_index_goes_on() {
         place.run(&["verify", "backup"]).done();
         place.run(&["verify", "index"]).done();
         assert_eq!(answers(&place, "backup"), found, "{preset}");
-        // The backup is a complete index, which accepts changes.
         let now = files(&place.path("index"));
         place.run(&["insert", "backup", "more.u8bin"]).done();
         place.run(&["verify", "backup"]).done();

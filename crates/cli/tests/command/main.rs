@@ -1,5 +1,5 @@
-//! Tests run the `stratann` command as a user runs it. All tests are in one binary, since each
-//! binary links the whole engine.
+//! Runs the `stratann` command as a user does. All tests are in one binary, since each links the
+//! whole engine.
 
 #![forbid(unsafe_code)]
 

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use crate::support::{Place, bin};
 
-/// `BUILT` rows of the fixture are built, and `MORE` rows are inserted.
 const BUILT: usize = 6_000;
 const MORE: usize = 400;
 const PRESETS: [&str; 6] = [
@@ -23,13 +22,12 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures")).join(name)
 }
 
-/// The bytes that a budget reserves for the program's files and libraries (`PROGRAM` in the
-/// engine's `plan.rs`).
+/// The budget's bytes for files and libraries (`PROGRAM` in the engine's `plan.rs`).
 const FILES: u64 = 6_000_000;
 
-/// The peak memory of a process. It is sampled until the process ends, since the kernel does not
-/// report it afterwards. Pages of files count at most as `FILES`, the budget's reservation. Their
-/// real number varies with the state of the page cache: the same program had 6.8 MB or 8.0 MB.
+/// The peak is sampled, since the kernel does not report it after the end of the process. Pages of
+/// files count at most as `FILES`, since their number varies with the page cache (6.8 MB or 8.0
+/// MB).
 fn peak(child: &mut Child) -> u64 {
     let status = format!("/proc/{}/status", child.id());
     let (mut most, mut files) = (0, 0);
@@ -47,18 +45,16 @@ fn peak(child: &mut Child) -> u64 {
     most - files.saturating_sub(FILES).min(most)
 }
 
-/// The outcome of a command with a budget.
 enum Ended {
-    /// The command succeeded. The number is its peak memory.
+    /// The number is the peak memory.
     Done(u64),
-    /// The command was refused. The text is its error.
+    /// The text is the error.
     Refused(String),
 }
 
-/// Runs a command with a budget, and returns its outcome. The memory of a process also depends on
-/// the kernel's treatment of pages. So a process over its budget has two more tries, each after
-/// `anew`. The result is the smallest of the three peaks, minus their spread (at most 3 % of the
-/// budget). A process that needs more than its budget fails all three tries.
+/// The memory also depends on the kernel's treatment of pages. So a process over its budget has two
+/// more tries, each after `anew`: the result is the smallest peak, minus their spread (at most 3 %
+/// of the budget).
 fn within(program: &Path, place: &Place, words: &[&str], bytes: u64, anew: impl Fn()) -> Ended {
     let mut peaks = Vec::new();
     while peaks.len() < 3 {
@@ -73,8 +69,7 @@ fn within(program: &Path, place: &Place, words: &[&str], bytes: u64, anew: impl 
     Ended::Done(least - (most - least).min(bytes * 3 / 100))
 }
 
-/// Checks that the planned parts of a budget, without the unused part, do not exceed the budget.
-/// This check does not depend on the kernel.
+/// The planned parts, without the unused one, do not depend on the kernel.
 #[track_caller]
 fn planned_within(program: &Path, place: &Place, index: &str, budget: &str, bytes: u64) {
     let output = Command::new(program)
@@ -90,7 +85,7 @@ fn planned_within(program: &Path, place: &Place, index: &str, budget: &str, byte
     assert_eq!(plan["budget"], bytes, "{index}: {plan}");
     let parts = plan.as_object().unwrap().iter();
     let parts = parts.filter(|(name, _)| !["budget", "unused"].contains(&name.as_str()));
-    // Only parts in bytes are integers. Shares and predictions are floats, and are left out.
+    // Shares and predictions are floats.
     let taken: u64 = parts.filter_map(|(_, part)| part.as_u64()).sum();
     assert!(taken > 1_000_000 && taken <= bytes, "{index}: {plan}");
 }
@@ -109,7 +104,6 @@ fn run(program: &Path, place: &Place, words: &[&str]) -> Ended {
     let said = String::from_utf8(output.stderr).unwrap();
     match output.status.code() {
         Some(0) => Ended::Done(peak),
-        // The command was refused before the first row, or after some rows.
         Some(1 | 2) => Ended::Refused(said),
         _ => panic!("{words:?}: {said}"),
     }
@@ -186,8 +180,7 @@ fn searches_and_inserts_of_every_preset_stay_under_their_budgets() {
                     assert!(peak <= bytes, "{preset}, {insert:?}: {peak}");
                     planned_within(&program, &place, "grown", budget, bytes);
                 }
-                // With some presets, 10 MB are too little for the program and the vectors that wait
-                // for a merge.
+                // 10 MB may be too little for the program and the waiting vectors.
                 Ended::Refused(said) => {
                     assert!(bytes == 10_000_000, "{preset}, {insert:?}: {said}");
                     for word in ["memory budget of 10000000 bytes", "Give at least"] {

@@ -1,5 +1,4 @@
-//! Attributes in Parquet files: `build --attributes`, `insert --attributes`, `set-attributes`.
-//! `parquet/write.py` wrote the files.
+//! Attributes in Parquet files, which `parquet/write.py` wrote.
 
 use std::path::Path;
 
@@ -8,7 +7,6 @@ use serde_json::{Value, json};
 use crate::support::{Place, ROWS, SMALL_BUILD, u8s};
 use crate::update::lines;
 
-/// Copies files of the folder `parquet` into the test folder.
 fn given(place: &Place, names: &[&str]) {
     let folder = Path::new(concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -55,7 +53,7 @@ fn a_parquet_file_gives_what_the_same_rows_in_json_give() {
     .done();
     assert_eq!(rows(&place, "index"), rows(&place, "lines"));
     place.run(&["verify", "index"]).done();
-    // Nothing is left of what it took meanwhile.
+    // Temporary files are removed.
     let left = [
         "base.u8bin",
         "index",
@@ -66,7 +64,7 @@ fn a_parquet_file_gives_what_the_same_rows_in_json_give() {
     ];
     assert_eq!(place.names(), left);
 
-    // A file that begins with the magic number of Parquet is read as Parquet, whatever its name is.
+    // The first bytes of a file, not its name, make it a Parquet file.
     std::fs::rename(place.path("rows.parquet"), place.path("rows")).unwrap();
     let again = ["--attributes", "rows", "--payload", "more", "--overwrite"];
     build(&place, "index", &again).done();
@@ -106,7 +104,7 @@ fn every_type_in_every_compression_is_an_attribute() {
         let ids = [3 * at, 3 * at + 1, 3 * at + 2].map(|id| id.to_string());
         let get = ["get", "index", "--attributes", &ids[0], &ids[1], &ids[2]];
         let printed = place.run(&get).done().stdout;
-        // JSON has no infinity, so it is printed as a number that is too large for a float.
+        // A number that is too large for a float stands for infinity.
         let printed = printed
             .replacen("-1e999", "null", 1)
             .replacen("1e999", "null", 1);
@@ -145,7 +143,7 @@ fn attributes_are_set_from_a_file_whose_column_has_the_ids() {
         json!({"id": 10, "attributes": {"note": "x"}}),
     ];
     assert_eq!(get(&["8", "9", "10"]), whole);
-    // With `--keep`, a null removes the value of its column, and other values stay.
+    // With `--keep`, a null removes a value, and others stay.
     place.write("more.jsonl", b"{\"id\": 10, \"price\": 1, \"other\": 2}\n");
     set(&["more.jsonl", "--keep"]).done();
     set(&["set.parquet", "--id", "key", "--keep"]).done();
@@ -159,7 +157,7 @@ fn attributes_are_set_from_a_file_whose_column_has_the_ids() {
     let at = |time: i64| json!({ "at": time });
     assert_eq!(get(&["1"])[0]["attributes"], at(1_709_208_000_123_456));
     assert_eq!(get(&["2"])[0]["attributes"], at(-1));
-    // A text of JSON becomes a payload unchanged, except for its line ends.
+    // A payload stays unchanged, except for its line ends.
     place.write("ids", &lines([4, 5]));
     set(&["json.parquet", "--ids", "ids", "--payload", "more"]).done();
     let printed = place
@@ -214,7 +212,6 @@ fn what_is_wrong_with_a_file_is_told_with_its_column_and_type() {
         "snappy, gzip, zstd and lz4. Write the file again",
     ];
     place.run(&brotli).refused(1, &words);
-    // The compression is checked before the names of columns.
     let named = [&brotli[..], &["--payload", "none"]].concat();
     place.run(&named).refused(1, &words);
     refused(

@@ -7,12 +7,10 @@ use std::process::{Child, Stdio};
 
 use crate::support::{Place, names};
 
-/// Options of searches whose results are compared. These searches do not depend on the order in
-/// which reads complete.
+/// Best-first searches do not depend on the order in which reads complete.
 const STEADY: [&str; 2] = ["--strategy", "best-first"];
 
-/// Runs a search, and returns the bytes of its file of results. Also runs a pipelined search, whose
-/// results are not compared.
+/// Also runs a pipelined search, whose results are not compared.
 fn found(place: &Place, words: &[&str]) -> Vec<u8> {
     let search = ["search", "a.idx", "queries.u8bin"];
     let out = ["--out", "found.bin", "--overwrite"];
@@ -59,7 +57,6 @@ fn every_command_that_opens_an_index_reads_it_where_it_is_told_to() {
         .done()
         .json();
     assert!(stats["memory"]["places"].as_u64() > Some(4096), "{stats}");
-    // Changes a byte of a copy.
     let copies = place.path("near").join(&names(&place.path("near"))[0]);
     let spoiled = names(&copies)
         .into_iter()
@@ -70,8 +67,7 @@ fn every_command_that_opens_an_index_reads_it_where_it_is_told_to() {
     place.run(&["verify", "a.idx"]).done();
     let damaged = place.run(&["verify", "a.idx", "--place", both]);
     assert_eq!(damaged.status, Some(1), "{damaged:?}");
-    // The index itself is intact. The error names `copies --remove`, and after this the search
-    // succeeds.
+    // The index is intact, and `copies --remove` is the remedy.
     assert!(
         !damaged.stderr.contains("repair") && damaged.stderr.contains("--remove"),
         "{damaged:?}"
@@ -88,7 +84,6 @@ fn every_command_that_opens_an_index_reads_it_where_it_is_told_to() {
         .json();
     assert_eq!(listed["copies"][0]["current"], true, "{listed}");
     assert_eq!(listed["copies"][0]["state"], "current", "{listed}");
-    // Without an index, `copies` cannot tell whether a copy is of the current checkpoint.
     let all = place.run(&["copies", "--place", both, "--json"]).done();
     assert_eq!(all.json()["copies"][0]["state"], "unknown", "{all:?}");
     let all = place.run(&["copies", "--place", both]).done();
@@ -100,8 +95,6 @@ fn every_command_that_opens_an_index_reads_it_where_it_is_told_to() {
     assert!(names(&place.path("near")).is_empty());
     place.run(&["verify", "a.idx", "--place", both]).done();
     assert_eq!(place.run(&["copies", "a.idx"]).status, Some(2));
-    // Commands that change the index make separate copies. When no process uses the copies of the
-    // previous checkpoint, they are removed.
     for words in [
         &["insert", "a.idx", "queries.u8bin", "--place", both][..],
         &["compact", "a.idx", "--place", both],
@@ -118,7 +111,7 @@ fn every_command_that_opens_an_index_reads_it_where_it_is_told_to() {
     assert_eq!(found(&place, &["--place", both]), found(&place, &[]));
 }
 
-/// A memory server, which is killed when the value is dropped.
+/// The drop kills the server.
 struct Server {
     child: Child,
     address: String,
@@ -207,8 +200,7 @@ fn an_index_is_searched_in_the_memory_of_another_process() {
         let ring = "topology=remote:shm:ring/photos,vectors=remote:shm:ring/photos";
         assert_eq!(search(secret, ring), (Some(0), String::new()));
         assert_eq!(fs::read(place.path("found.bin")).unwrap(), right);
-        // The test damages pages of the index on this machine, to show that the search reads the
-        // server's copy.
+        // A search must read the server's copy, not these damaged pages.
         let folder = place.path("a.idx");
         let pages = names(&folder)
             .into_iter()
@@ -229,8 +221,6 @@ fn an_index_is_searched_in_the_memory_of_another_process() {
             assert_eq!(search(secret, &text), (Some(0), String::new()));
             assert_eq!(fs::read(place.path("found.bin")).unwrap(), right);
         }
-        // A pipelined search must succeed. Its results are not compared, since they depend on the
-        // order of reads.
         let pipelined = ["search", "a.idx", "queries.u8bin", "--place", &text];
         let mut pipelined = place.command(&[&pipelined[..], &["--strategy", "pipelined"]].concat());
         let output = pipelined.env("STRATANN_SECRET", secret).output().unwrap();
@@ -242,15 +232,13 @@ fn an_index_is_searched_in_the_memory_of_another_process() {
             "{said}"
         );
     }
-    // Commands that change the index refuse a place on a server. A server that others can reach
-    // needs a secret.
+    // A server that others can reach needs a secret.
     let server = Server::start(&place, &["--listen", "127.0.0.1:0"], None);
     let text = format!("topology=remote:{}/photos", server.address);
     place.run(&["verify", "a.idx", "--place", &text]).done();
     place
         .run(&["insert", "a.idx", "queries.u8bin", "--place", &text])
         .refused(2, &["only for searches"]);
-    // `copies` lists and removes the copies on the server, of one index or of all indexes.
     let listed = |words: &[&str]| {
         let words = [&["copies", "--json", "--place", &text][..], words].concat();
         place.run(&words).done().json()["copies"]
@@ -280,8 +268,7 @@ fn an_index_is_searched_in_the_memory_of_another_process() {
 #[test]
 fn an_index_has_one_copy_on_a_server_and_one_that_looks_like_it_another() {
     let place = Place::with_photos();
-    // The two indexes have the same rows under different ids, with the same name, sizes and
-    // options.
+    // The two indexes have the same rows under different ids, and the same name, sizes and options.
     for (index, first) in [("a.idx", "1000"), ("b.idx", "2000")] {
         let words = [
             "build",
@@ -333,7 +320,7 @@ fn an_index_has_one_copy_on_a_server_and_one_that_looks_like_it_another() {
     };
     assert_eq!(found("b.idx", &["--place", &text]), right[1]);
     assert_eq!(copies(&[]).len(), 2);
-    // Each index has its own copy on the server, even an index that was copied from another.
+    // An index that was copied from another index has its own copy on the server.
     for index in ["a.idx", "copied.idx"] {
         let [mine] = &copies(&[index])[..] else {
             panic!("{:?}", copies(&[index]));
@@ -383,7 +370,7 @@ fn a_place_that_cannot_be_is_refused_with_the_reason() {
         "12kB",
     ];
     place.run(&words).refused(2, &["12000", "copies in memory"]);
-    // A misspelt path of an index is an error, and not an empty list of copies.
+    // A misspelt path must not give an empty list.
     std::fs::create_dir(place.path("copies")).unwrap();
     let copies = ["copies", "idnex", "--place", "topology=mapped:copies"];
     place.run(&copies).refused(1, &["idnex"]);
@@ -393,8 +380,7 @@ fn a_place_that_cannot_be_is_refused_with_the_reason() {
         .refused(2, &["a place already"]);
 }
 
-/// A server on loopback without a given secret serves only processes of its user. All users of the
-/// machine can reach its port. The test simulates another user by another folder for the secret.
+/// Another folder for the secret simulates another user of the machine.
 #[test]
 fn without_a_secret_of_its_own_a_server_of_this_machine_serves_this_user_alone() {
     let place = Place::with_photos();

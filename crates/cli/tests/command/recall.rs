@@ -2,7 +2,6 @@
 
 use crate::support::{Place, QUERIES, Ran, u8s};
 
-/// A folder with an index of `base.u8bin`, built with a preset.
 fn built(preset: &str) -> Place {
     let place = Place::new();
     let build = ["build", "base.u8bin", "index", "--preset", preset];

@@ -4,7 +4,6 @@ use std::fs;
 
 use crate::support::{DIM, Place, QUERIES, ROWS, SMALL_BUILD, bin, f32s, names, u8s};
 
-/// Checks that a build is refused, and leaves the folder unchanged.
 #[track_caller]
 fn build_refused(place: &Place, words: &[&str], status: i32, expected: &[&str]) {
     let before = place.names();
@@ -46,7 +45,6 @@ fn values_that_are_no_vectors() {
     let place = Place::new();
     for (name, value) in [("nan", f32::NAN), ("inf", f32::INFINITY)] {
         let file = format!("{name}.fbin");
-        // The invalid value is element 7 of row 300.
         place.write(&file, &f32s(ROWS, DIM, 1, Some((300 * DIM + 7, value))));
         build_refused(&place, &[&file, "i"], 1, &[&file, "300"]);
     }
@@ -59,7 +57,6 @@ fn values_that_are_no_vectors() {
         1,
         &["zero.fbin", "41"],
     );
-    // A zero vector is valid under L2.
     place
         .run(&["build", "zero.fbin", "i", "--metric", "l2", "--degree", "8"])
         .done();
@@ -180,7 +177,6 @@ fn an_index_is_not_replaced_by_accident() {
         .run(&[&SMALL_BUILD[..], &["--overwrite"]].concat())
         .done();
     place.run(&["verify", "index"]).done();
-    // A build does not change a user's files in its folder, even with `--overwrite`.
     fs::create_dir(place.path("mine")).unwrap();
     fs::write(place.path("mine/letter.txt"), "dear").unwrap();
     for words in [
@@ -194,7 +190,6 @@ fn an_index_is_not_replaced_by_accident() {
             "{ran:?}"
         );
     }
-    // A file in place of the index folder is refused too.
     place.write("file", b"x");
     assert_ne!(place.run(&["build", "base.u8bin", "file"]).status, Some(0));
     assert_eq!(fs::read(place.path("file")).unwrap(), b"x");
@@ -302,7 +297,6 @@ fn ground_truth_that_does_not_fit() {
     truth(&["base.u8bin", "queries.u8bin", "t5.bin"])
         .refused(2, &["t5.bin", "exists", "--overwrite"]);
     truth(&["base.u8bin", "queries.u8bin", "t.bin", "-k", "65537"]).refused(2, &["65537", "65536"]);
-    // If k exceeds the number of rows, the truth has all rows.
     for name in ["all.bin", "all.ibin", "all.ivecs"] {
         truth(&["base.u8bin", "queries.u8bin", name, "-k", "601"]).done();
         let words = [
@@ -341,8 +335,7 @@ fn what_is_no_index() {
         on("base.u8bin").refused(1, &["base.u8bin"]);
         on("empty").refused(1, &["not an index"]);
     }
-    // `search` and `stats` accept a directory of indexes. The errors of other commands name an
-    // index in the directory.
+    // Only `search` and `stats` accept a directory; other errors name an index in it.
     place.write("some.ids", b"1 2 3\n");
     for words in [
         &["verify", "."][..],
@@ -372,7 +365,7 @@ fn a_refused_call_touches_no_file() {
             );
             (name, file.ino(), changed)
         };
-        // The file LOCK is left out, since a call that takes the lock writes to it.
+        // A call that takes the lock writes to LOCK.
         let names = names(&place.path("index")).into_iter();
         let names = names.filter(|name| name != "LOCK");
         names.map(name).collect::<Vec<_>>()
@@ -389,7 +382,6 @@ fn a_refused_call_touches_no_file() {
     assert_eq!(files(), before);
 }
 
-/// If a file has no read permission, errors do not call it damaged, and do not recommend `repair`.
 #[cfg(unix)]
 #[test]
 fn what_may_not_be_read_is_not_called_damaged() {
@@ -400,12 +392,9 @@ fn what_may_not_be_read_is_not_called_damaged() {
     let mode = |name: &str, mode: u32| {
         fs::set_permissions(place.path(name), fs::Permissions::from_mode(mode)).unwrap();
     };
-    // Root can read every file. So if the test runs as root, the command runs as another user, from
-    // a copy which that user can read.
+    // Root can read every file, so another user runs a copy of the command.
     let root = fs::metadata(place.path("index")).unwrap().uid() == 0;
-    // A separate process makes the copy. If this process wrote it, a command that another test
-    // starts meanwhile would inherit the open file. The copy would then be busy, and could not be
-    // started.
+    // If this process wrote the copy, another test's command could inherit the open file.
     let copy = std::process::Command::new("cp")
         .arg(env!("CARGO_BIN_EXE_stratann"))
         .arg(place.path("stratann"))
@@ -435,7 +424,6 @@ fn what_may_not_be_read_is_not_called_damaged() {
     assert!(!verified.stderr.contains("stratann repair"), "{verified:?}");
     mode(&packed, 0o644);
     run(&["verify", "index"]).done();
-    // The errors are the same if the directory of the index has no permissions.
     mode("index", 0);
     for command in [&["stats", "index"][..], &["verify", "index"]] {
         let ran = run(command).refused(1, &["index"]);
@@ -444,7 +432,6 @@ fn what_may_not_be_read_is_not_called_damaged() {
     mode("index", 0o755);
 }
 
-/// An invalid output path is refused before the work begins.
 #[test]
 fn results_that_have_no_place_are_refused_before_the_work() {
     let place = Place::with_index();
@@ -495,7 +482,6 @@ fn results_that_have_no_place_are_refused_before_the_work() {
     );
 }
 
-/// Each argument is given in the place of another one.
 #[test]
 fn arguments_in_the_wrong_order() {
     let place = Place::with_index();
@@ -519,7 +505,6 @@ fn arguments_in_the_wrong_order() {
         .refused(2, &["base: a name without an extension", ".u8bin"]);
 }
 
-/// After deletes, the index has fewer vectors than `-k` requests.
 #[test]
 fn answers_that_are_not_there_are_counted() {
     let place = Place::new();
@@ -536,7 +521,6 @@ fn answers_that_are_not_there_are_counted() {
     place.write("most.ids", ids(5..ROWS).as_bytes());
     place.write("all.ids", ids(0..ROWS).as_bytes());
     fs::create_dir(place.path("shelf")).unwrap();
-    // Two indexes keep the same five vectors, and the third keeps none.
     for (name, gone) in [
         ("shelf/a", "most.ids"),
         ("shelf/b", "most.ids"),
@@ -559,8 +543,6 @@ fn answers_that_are_not_there_are_counted() {
     assert_eq!(json[0]["recall"], 1.0);
 }
 
-/// Each file of the index is damaged in turn: by a wrong magic number, a wrong end, or a flipped
-/// bit.
 #[test]
 fn damage_is_named_and_verify_finds_it() {
     let place = Place::new();
@@ -587,13 +569,11 @@ fn damage_is_named_and_verify_finds_it() {
                 "{what} of {file}: {ran:?}"
             );
             if what == "magic" && file.starts_with("ids-") {
-                // A search does not need this file. A look-up by id reads the records instead,
-                // finds the same vectors, and warns.
+                // A look-up by id reads the records instead, and warns.
                 let ran = place.run(&["get", "index", "5"]).done();
                 assert!(ran.stderr.contains(&file), "{ran:?}");
                 place.run(&["search", "index", "queries.u8bin"]).done();
             } else if what == "magic" {
-                // The search fails, and its error names the file.
                 let ran = place.run(&["search", "index", "queries.u8bin", "--nav"]);
                 assert_eq!(ran.status, Some(1), "{file}: {ran:?}");
                 assert!(
@@ -628,7 +608,7 @@ fn jobs() {
     assert!(!names.contains(&"bench".to_string()), "{names:?}");
 }
 
-/// A build that takes long enough to receive a signal before its end.
+/// The build takes long enough to receive a signal.
 #[cfg(unix)]
 const LONG_BUILD: [&str; 9] = [
     "build",
@@ -642,7 +622,6 @@ const LONG_BUILD: [&str; 9] = [
     "200",
 ];
 
-/// Starts a process whose output the test can read.
 #[cfg(unix)]
 fn start(command: &mut std::process::Command) -> std::process::Child {
     let command = command
@@ -651,7 +630,6 @@ fn start(command: &mut std::process::Command) -> std::process::Child {
     command.spawn().unwrap()
 }
 
-/// Sends a signal to a build that has begun to write.
 #[cfg(unix)]
 fn signal(place: &Place, child: &std::process::Child, signal: &str) {
     let since = std::time::Instant::now();
@@ -665,7 +643,6 @@ fn signal(place: &Place, child: &std::process::Child, signal: &str) {
     assert!(sent.unwrap().success());
 }
 
-/// Whether this process, and so its children, ignore a signal. False if this is unknown.
 #[cfg(unix)]
 fn is_ignored(number: u32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -674,13 +651,12 @@ fn is_ignored(number: u32) -> bool {
     mask.is_some_and(|mask| mask >> (number - 1) & 1 == 1)
 }
 
-/// A build is stopped by Ctrl-C, by `kill`, and by the end of its terminal.
 #[cfg(unix)]
 #[test]
 fn an_interrupted_build_leaves_nothing() {
     let place = Place::new();
     place.write("large.u8bin", &u8s(60_000, 64, 9));
-    // If a script starts the tests in the background, the tests and the build ignore Ctrl-C.
+    // If a script starts the tests in the background, they ignore Ctrl-C.
     let signals = [("-HUP", 1), ("-INT", 2), ("-TERM", 15)];
     for (sent, number) in signals {
         if is_ignored(number) {
@@ -703,7 +679,6 @@ fn an_interrupted_build_leaves_nothing() {
     }
 }
 
-/// If `nohup` makes the command ignore the end of the terminal, the command does not change this.
 #[cfg(unix)]
 #[test]
 fn a_signal_that_is_to_be_ignored_is() {
@@ -724,7 +699,6 @@ fn a_signal_that_is_to_be_ignored_is() {
     assert_eq!(stderr.matches("stopping").count(), 1, "{stderr}");
 }
 
-/// The next build removes the files of a build that was killed.
 #[cfg(unix)]
 #[test]
 fn a_killed_build_is_cleared_by_the_next() {

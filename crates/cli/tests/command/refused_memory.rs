@@ -1,10 +1,7 @@
-//! The system refuses memory (`ulimit -v`). A command then ends with an error and an exit status,
-//! never by a signal, and an existing index is unchanged.
-//!
-//! The limit that refuses a certain allocation differs by machine, compiler and profile. So each
-//! command runs under many limits. The first is the smallest limit under which the program starts,
-//! and the last is the first one under which the command succeeds. Each run must end with an exit
-//! status.
+//! When the system refuses memory (`ulimit -v`), a command ends with an exit status, never by a
+//! signal, and an existing index is unchanged. Each command runs under many limits, from the
+//! smallest under which the program starts to the first under which the command succeeds, since
+//! limits differ by machine, compiler and profile.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,11 +9,9 @@ use std::process::{Command, Stdio};
 
 use crate::support::{Place, Ran, SMALL_BUILD};
 
-/// Numbers of steps, and the KiB from one limit to the next. The first steps are small, since most
-/// commands need little more memory than the program itself.
+/// The numbers of steps, and the KiB of each step.
 const STEPS: [(usize, u64); 3] = [(16, 256), (24, 1_024), (40, 8_192)];
 
-/// Runs the command with `kib` KiB of address space.
 fn run_within(place: &Place, kib: u64, words: &[&str]) -> Ran {
     let command = place.command(&[]);
     let mut shell = Command::new("sh");
@@ -35,15 +30,14 @@ fn run_within(place: &Place, kib: u64, words: &[&str]) -> Ran {
     }
 }
 
-/// The smallest limit, in steps of 256 KiB, under which the program reads its arguments and prints.
+/// The smallest limit, in steps of 256 KiB, under which the program starts.
 fn least_limit(place: &Place) -> u64 {
     let starts = |&kib: &u64| run_within(place, kib, &["presets"]).status == Some(0);
     let least = (32..4_096).map(|quarters| 256 * quarters).find(starts);
     least.expect("the program starts in 1 GiB")
 }
 
-/// Runs the command under rising limits until it succeeds. `refused` is called after each run that
-/// does not.
+/// Raises the limit until the command succeeds, and calls `refused` after each failure.
 #[track_caller]
 fn ends_well(place: &Place, words: &[&str], refused: impl Fn()) {
     let mut limit = least_limit(place);
@@ -79,7 +73,6 @@ fn ends_well(place: &Place, words: &[&str], refused: impl Fn()) {
     panic!("{words:?}: the command did not succeed under {limit} KiB");
 }
 
-/// The contents of the files in a folder, by name.
 fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
     entries
@@ -91,7 +84,6 @@ fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// Checks that all files of `before` are unchanged, to the byte.
 #[track_caller]
 fn unchanged(folder: &Path, before: &BTreeMap<String, Vec<u8>>) {
     let now = contents(folder);

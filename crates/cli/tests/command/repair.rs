@@ -4,7 +4,6 @@ use std::fs;
 
 use crate::support::{Place, QUERIES, ROWS, SMALL_BUILD, keys, names};
 
-/// A folder with an index in the layout coupled.
 fn place() -> Place {
     let place = Place::new();
     place
@@ -96,13 +95,13 @@ fn json_counts_what_is_lost_and_the_log_counts() {
     let (vectors, lost) = (&report["vectors"], &report["vectors_lost"]);
     let (vectors, lost) = (vectors.as_u64().unwrap(), lost.as_u64().unwrap());
     assert!(lost > 0);
-    // A deleted vector that was on the damaged page does not count as lost.
+    // A deleted vector does not count as lost.
     assert_eq!(vectors + lost, (ROWS + QUERIES - 3) as u64);
     let listed = report["lost"].as_array().unwrap();
     assert_eq!(listed.len(), 1, "{report}");
     assert_eq!(keys(&listed[0]), ["file", "vectors", "what"]);
     assert!(listed[0]["vectors"].as_u64().unwrap() >= lost);
-    // After a repair, ids of lost vectors are not assigned again.
+    // Ids of lost vectors are not assigned again.
     place.run(&["insert", "index", "queries.u8bin"]).done();
     let force = place
         .run(&["repair", "index", "--force", "--json"])

@@ -1,4 +1,4 @@
-//! `stratann build --resume` continues a killed or stopped build from its savepoints.
+//! A killed or stopped build continues from its savepoints.
 #![cfg(unix)]
 
 use std::collections::BTreeMap;
@@ -21,11 +21,10 @@ const BUILD: [&str; 11] = [
     "packed",
 ];
 
-/// The build writes a savepoint wherever it can, without a minimum time between two savepoints.
+/// The build writes a savepoint wherever it can.
 const RESUME: [&str; 3] = ["--resume", "--savepoint-seconds", "0"];
 
-/// The maximum number of builds. A build may end before the kill, so builds are repeated until
-/// enough kills hit a build.
+/// A build may end before the kill.
 const TRIES: usize = 20;
 
 fn place() -> Place {
@@ -40,17 +39,14 @@ fn start(place: &Place, more: &[&str]) -> Child {
     command.spawn().unwrap()
 }
 
-/// The signal that ends a build early.
 #[derive(Clone, Copy, PartialEq)]
 enum End {
-    /// SIGKILL.
     Kill,
-    /// SIGTERM, after which the build stops in order.
+    /// SIGTERM stops the build in order.
     Term,
 }
 
-/// Starts a build, and ends it as soon as `there` returns true. Returns the output of the build, or
-/// `None` if the build was complete before.
+/// Ends a build when `there` returns true. Returns `None` if the build was complete before.
 fn hit(place: &Place, more: &[&str], end: End, there: impl Fn() -> bool) -> Option<Ran> {
     let manifest = || std::fs::read(place.path("index").join("MANIFEST")).ok();
     let before = manifest();
@@ -74,14 +70,12 @@ fn hit(place: &Place, more: &[&str], end: End, there: impl Fn() -> bool) -> Opti
     if ran.status == Some(0) {
         return None;
     }
-    // SIGKILL leaves no exit status. After SIGTERM, the build ends with status 1.
     let expected = match end {
         End::Kill => None,
         End::Term => Some(1),
     };
     assert_eq!(ran.status, expected, "{ran:?}");
-    // If the manifest has changed, the build had committed before the kill, so the kill did not hit
-    // it.
+    // If the manifest is new, the build had committed before the kill.
     (end == End::Term || manifest() == before).then_some(ran)
 }
 
@@ -94,8 +88,7 @@ fn ended(child: Child) -> Ran {
     }
 }
 
-/// The contents of the files of an index, by names without the number of the checkpoint. The
-/// manifest is without the lines that have this number or the checkpoint id.
+/// The contents of the files, without the number of the checkpoint.
 fn contents(place: &Place, index: &str) -> BTreeMap<String, Vec<u8>> {
     let folder = place.path(index);
     let file = |name: String| {
@@ -143,7 +136,6 @@ fn a_killed_build_goes_on_to_the_same_bits() {
     while kills < 3 {
         tries += 1;
         assert!(tries <= TRIES, "only {kills} kills hit a build");
-        // The next build is killed after it has written a newer savepoint.
         let before = written();
         let newer = || written().is_some_and(|now| Some(now) != before);
         match hit(&place, &[], End::Kill, newer) {
@@ -187,7 +179,7 @@ fn a_stopped_build_says_how_to_go_on_and_what_was_taken_over() {
             if more.is_empty() {
                 std::fs::remove_dir_all(&index).unwrap();
             } else if lists.exists() {
-                // The file is removed, so that the next round waits for a file of its own build.
+                // The next round waits for a file of its own build.
                 std::fs::remove_file(&lists).unwrap();
             }
         }
@@ -211,7 +203,6 @@ fn a_stopped_build_says_how_to_go_on_and_what_was_taken_over() {
             .any(|name| name.starts_with("savepoint"))
     );
 
-    // A build that replaces an index is killed. The old index is intact.
     hit_one(End::Kill, &["--overwrite"]);
     place.run(&["verify", "index"]).done();
     let again = place

@@ -25,7 +25,6 @@ fn a_copy_answers_as_the_index_did() {
     let place = Place::with_index();
     place.write("new.u8bin", &u8s(40, 16, 7));
     place.write("gone.ids", b"1 2 3");
-    // The insert and the delete are in the log, but in no checkpoint.
     let insert = ["insert", "index", "new.u8bin", "--update", "merge"];
     place.run(&insert).done();
     let delete = ["delete", "index", "gone.ids", "--update", "merge"];
@@ -77,7 +76,7 @@ fn what_is_in_the_way_is_named_and_left_alone() {
         .run(&["snapshot", "nothing", "copy"])
         .refused(1, &["nothing: not an index"]);
     assert!(!place.path("copy").exists());
-    // A command removes the files of an earlier command that was killed.
+    // Files of an earlier command that was killed are removed.
     fs::create_dir(place.path("copy")).unwrap();
     for name in ["SNAPSHOT.new", "graph-000009", "log-000002"] {
         fs::write(place.path("copy").join(name), b"half").unwrap();
@@ -88,7 +87,6 @@ fn what_is_in_the_way_is_named_and_left_alone() {
     place.run(&["snapshot", "index", "copy"]).done();
     assert!(!names(&place.path("copy")).contains(&"graph-000009".to_owned()));
     assert_eq!(answers(&place, "copy"), answers(&place, "index"));
-    // If a file of the original is damaged, the copy fails, and no files of it are left.
     let graph = names(&place.path("copy"));
     let graph = graph
         .iter()
@@ -101,7 +99,6 @@ fn what_is_in_the_way_is_named_and_left_alone() {
     assert!(!place.path("third").exists());
 }
 
-/// During the copies, another process inserts, writes checkpoints, and merges at its end.
 #[test]
 fn copies_of_an_index_that_another_process_changes_are_whole() {
     let place = Place::with_index();

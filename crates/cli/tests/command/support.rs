@@ -1,17 +1,14 @@
-//! Helpers of the command's tests. They make data, run the command as a user does, and check its
-//! output.
+//! Helpers that make data, run the command, and check its output.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-/// A temporary folder with a small collection.
 pub struct Place {
     folder: TempDir,
 }
 
-/// The outcome of a run of the command.
 #[derive(Debug)]
 pub struct Ran {
     pub status: Option<i32>,
@@ -23,7 +20,7 @@ pub const ROWS: usize = 600;
 pub const QUERIES: usize = 20;
 pub const DIM: usize = 16;
 
-/// A linear congruential generator, with the same numbers in every run and on every machine.
+/// A linear congruential generator, with the same numbers on every machine.
 pub fn numbers(seed: u64) -> impl FnMut() -> u32 {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     move || {
@@ -34,7 +31,7 @@ pub fn numbers(seed: u64) -> impl FnMut() -> u32 {
     }
 }
 
-/// A file in the format `.u8bin` or `.fbin`: `u32 rows, u32 dimension`, then the rows in `body`.
+/// The file begins with `u32 rows, u32 dimension`, and continues with the rows in `body`.
 pub fn bin(rows: usize, dim: usize, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend((rows as u32).to_le_bytes());
@@ -52,7 +49,7 @@ pub fn u8s(rows: usize, dim: usize, seed: u64) -> Vec<u8> {
     )
 }
 
-/// An `.fbin` file of floats between -1 and 1. `strange` replaces one of these floats.
+/// The floats are between -1 and 1. `strange` replaces one of them.
 pub fn f32s(rows: usize, dim: usize, seed: u64, strange: Option<(usize, f32)>) -> Vec<u8> {
     let mut next = numbers(seed);
     let mut values: Vec<f32> = (0..rows * dim)
@@ -72,7 +69,7 @@ pub fn f32s(rows: usize, dim: usize, seed: u64, strange: Option<(usize, f32)>) -
 }
 
 impl Place {
-    /// A folder with the files `base.u8bin` and `queries.u8bin`.
+    /// The folder has the files `base.u8bin` and `queries.u8bin`.
     pub fn new() -> Place {
         let place = Place {
             folder: tempfile::tempdir().unwrap(),
@@ -82,8 +79,7 @@ impl Place {
         place
     }
 
-    /// A folder with real descriptors, which compress well: `photos.u8bin` (1,000 of 128 elements),
-    /// the queries `asked.u8bin` (50), and their exact results in `truth.bin`.
+    /// A folder of real descriptors `photos.u8bin`, queries `asked.u8bin` and `truth.bin`.
     pub fn with_photos() -> Place {
         let place = Place::new();
         for (fixture, name, rows) in [
@@ -107,7 +103,6 @@ impl Place {
         place
     }
 
-    /// A folder with `base.u8bin`, `queries.u8bin`, and an index of the base in `index`.
     pub fn with_index() -> Place {
         let place = Place::new();
         place.run(&SMALL_BUILD).done();
@@ -122,7 +117,6 @@ impl Place {
         std::fs::write(self.path(name), bytes).unwrap();
     }
 
-    /// The names of the files in the folder, sorted.
     pub fn names(&self) -> Vec<String> {
         names(self.folder.path())
     }
@@ -134,12 +128,11 @@ impl Place {
             .args(words)
             .stdin(Stdio::null());
         command.env_remove("STRATANN_DATA");
-        // Servers and clients find the secret of this user below this folder.
+        // The secret of this user is below this folder.
         command.env("XDG_STATE_HOME", self.path("state"));
         command
     }
 
-    /// Runs the command in the folder.
     pub fn run(&self, words: &[&str]) -> Ran {
         let output = self.command(words).output().unwrap();
         Ran {
@@ -162,7 +155,6 @@ pub const SMALL_BUILD: [&str; 9] = [
     "8",
 ];
 
-/// The names of the files in a folder, sorted.
 pub fn names(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> = std::fs::read_dir(folder)
         .unwrap()
@@ -181,8 +173,7 @@ impl Ran {
         self
     }
 
-    /// Checks that the command ended with `status`, and printed a single `error:` that contains
-    /// each of `words`.
+    /// Checks that the command printed a single `error:` that contains each of `words`.
     #[track_caller]
     pub fn refused(self, status: i32, words: &[&str]) -> Ran {
         assert_eq!(self.status, Some(status), "{self:?}");
@@ -201,7 +192,6 @@ impl Ran {
         self
     }
 
-    /// The JSON objects on standard output, one in each line.
     #[track_caller]
     pub fn json_lines(&self) -> Vec<serde_json::Value> {
         self.stdout
@@ -210,14 +200,12 @@ impl Ran {
             .collect()
     }
 
-    /// The single JSON document on standard output.
     #[track_caller]
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.stdout).unwrap()
     }
 }
 
-/// The keys of a JSON object, sorted.
 #[track_caller]
 pub fn keys(value: &serde_json::Value) -> Vec<&str> {
     let mut keys: Vec<&str> = value

@@ -1,5 +1,4 @@
-//! The commands that a user runs one after the other: build, truth, search, stats and verify. The
-//! tests also check the keys of the JSON output.
+//! The commands that a user runs one after the other, and the keys of their JSON output.
 
 use crate::support::{DIM, Place, QUERIES, ROWS, SMALL_BUILD, keys};
 use serde_json::Value;
@@ -23,7 +22,6 @@ fn build_truth_search_stats_verify() {
         ])
         .done();
     assert!(truth.stdout.contains("20 nearest"), "{truth:?}");
-    // The file has u32 queries, u32 k, the ids and the distances.
     assert_eq!(
         std::fs::read(place.path("truth.bin")).unwrap().len(),
         8 + QUERIES * 20 * 8
@@ -137,8 +135,7 @@ fn search_json_has_exactly_the_documented_keys() {
         (&Value::from(5), &Value::from(2))
     );
     assert!(line["peak_rss_bytes"].as_u64().unwrap() > 100_000);
-    // The batch has too few queries to try several numbers of queries in flight. All distances are
-    // exact.
+    // The batch has too few queries to try several numbers of queries in flight.
     assert!((1..=8).contains(&line["in_flight"].as_u64().unwrap()));
     assert!(line["cpu_us"].as_f64().unwrap() > 0.0);
     assert_eq!(line["distance_error"], 0.0);
@@ -257,8 +254,7 @@ fn answers_are_written_in_the_ground_truth_format() {
         "found.bin",
     ];
     place.run(&search).done();
-    // With a list size of the number of vectors, a search finds all of them, so the two files are
-    // equal.
+    // The list has all vectors, so the results are exact.
     assert_eq!(
         std::fs::read(place.path("found.bin")).unwrap(),
         std::fs::read(place.path("truth.bin")).unwrap()
@@ -316,7 +312,7 @@ fn a_recall_is_reached_with_the_smallest_list() {
             "--find-list",
         ])
         .refused(2, &["--truth"]);
-    // In an index of so few vectors, a search with `--recall` compares all vectors.
+    // With so few vectors, `--recall` compares all.
     let all = place.run(&[&search[..], &["--recall", "0.9"]].concat());
     assert!(all.done().json_lines()[0]["recall"].as_f64().unwrap() > 0.99);
     place
@@ -366,8 +362,7 @@ fn ways_to_search_agree() {
         let words = [&["--strategy", "best-first"][..], words].concat();
         assert_eq!(answers("other.bin", &words), plain, "{words:?}");
     }
-    // The results of a pipelined search depend on this order. Its recall must be as high as that of
-    // a best-first search.
+    // The results of a pipelined search depend on this order, so its recall is compared.
     place
         .run(&["truth", "base.u8bin", "queries.u8bin", "truth.bin"])
         .done();

@@ -1,6 +1,5 @@
-//! Changes of an index: insert, delete, upsert and compact as a user calls them, their errors, and
-//! the index after a kill of the process. In this module, inserted vectors wait in the log for a
-//! merge. `direct.rs` tests direct inserts.
+//! Changes of an index whose inserted vectors wait in the log for a merge, with their errors and
+//! kills. `direct.rs` tests direct inserts.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,12 +16,10 @@ use crate::direct::{found_up_to, times};
 use crate::support::{Place, ROWS, Ran, bin, f32s, keys, names, numbers, u8s};
 
 pub const DIM: usize = 128;
-/// The index is built from this many rows of the fixture. Tests insert later rows.
+/// The index is built from this many rows. Tests insert later rows of the fixture.
 pub const BUILT: usize = 2_000;
-/// The number of rows that an insert logs at a time.
 const BATCH: usize = 256;
 
-/// The fixture's photo descriptors, read once.
 pub fn fixture() -> &'static [u8] {
     static BYTES: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
     let path = concat!(
@@ -32,20 +29,17 @@ pub fn fixture() -> &'static [u8] {
     BYTES.get_or_init(|| fs::read(path).unwrap())
 }
 
-/// A file of `count` rows of the fixture, from row `first` on.
 pub fn rows(first: usize, count: usize) -> Vec<u8> {
     let from = 8 + first * DIM;
     bin(count, DIM, &fixture()[from..from + count * DIM])
 }
 
-/// A file of ids, one per line.
 pub fn lines(ids: impl IntoIterator<Item = u64>) -> Vec<u8> {
     let lines: Vec<String> = ids.into_iter().map(|id| id.to_string()).collect();
     (lines.join("\n") + "\n").into_bytes()
 }
 
-/// A test folder with an index of the first `BUILT` rows in `index`. The index is built once for
-/// each preset, and then copied.
+/// A folder with an index of the first `BUILT` rows, built once for each preset.
 pub fn place(preset: &str) -> Place {
     static KEPT: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
     let place = Place::new();
@@ -58,7 +52,7 @@ pub fn place(preset: &str) -> Place {
     let build = ["build", "built.u8bin", "index", "--preset", preset];
     let small = ["--degree", "16", "--build-list", "40", "--seed", "1"];
     place.run(&[&build[..], &small].concat()).done();
-    // The built index is kept below the target folder. The next run of the tests replaces it.
+    // The built index stays below the target folder until the next run of the tests.
     let index = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("built-{preset}"));
     let _ = fs::remove_dir_all(&index);
     copy(&place.path("index"), &index);
@@ -66,18 +60,17 @@ pub fn place(preset: &str) -> Place {
     place
 }
 
-/// Adds the option with which vectors wait in the log for a merge.
+/// With this option, vectors wait in the log.
 fn merging<'a>(words: &[&'a str]) -> Vec<&'a str> {
     [words, &["--update", "merge"]].concat()
 }
 
-/// Searches for each row of a file. Returns the ids and distances of the results, nearest first,
-/// from the file of `--out`.
+/// The results are nearest first, from the file of `--out`.
 pub fn answers(place: &Place, queries: &str) -> Vec<Vec<(u64, f32)>> {
     answers_of(place, queries, "100")
 }
 
-/// As `answers`, but with a list so long that the search visits every node that can be reached.
+/// The list is so long that the search visits every node that can be reached.
 pub fn answers_wide(place: &Place, queries: &str) -> Vec<Vec<(u64, f32)>> {
     answers_of(place, queries, "2000")
 }
@@ -89,7 +82,6 @@ fn answers_of(place: &Place, queries: &str, list: &str) -> Vec<Vec<(u64, f32)>> 
     answers_in(place, "answers.bin")
 }
 
-/// The results in a file of results, for each query.
 pub fn answers_in(place: &Place, file: &str) -> Vec<Vec<(u64, f32)>> {
     let bytes = fs::read(place.path(file)).unwrap();
     let words: Vec<[u8; 4]> = bytes
@@ -116,9 +108,7 @@ pub fn answers_in(place: &Place, file: &str) -> Vec<Vec<(u64, f32)>> {
     pairs.chunks(k).map(<[_]>::to_vec).collect()
 }
 
-/// Checks that searches find each row of a file under its id. The usual list size must find nearly
-/// all rows. A long list must find the other rows: in a graph that several threads built, the path
-/// to some nodes is long.
+/// The path to some nodes is long in a graph of several threads, so a long list is used.
 #[track_caller]
 pub fn all_found(place: &Place, queries: &str, ids: impl IntoIterator<Item = u64>, at: &str) {
     let ids: Vec<u64> = ids.into_iter().collect();
@@ -136,13 +126,11 @@ pub fn all_found(place: &Place, queries: &str, ids: impl IntoIterator<Item = u64
     }
 }
 
-/// Whether the results of a row have this id at distance 0.
 pub fn exactly(answers: &[(u64, f32)], id: u64) -> bool {
     answers.contains(&(id, 0.0))
 }
 
-/// The counts of `stats --json`: vectors in the checkpoint, vectors in the log, and deleted
-/// vectors.
+/// The numbers of vectors in the checkpoint, of vectors in the log, and of deleted vectors.
 #[track_caller]
 pub fn counts(place: &Place) -> (u64, u64, u64) {
     let stats = place.run(&["stats", "index", "--json"]).done().json();
@@ -190,7 +178,7 @@ fn stats_tells_live_vectors_from_deleted_ones_and_that_a_merge_is_due() {
     );
 }
 
-/// Checks that `verify` finds no problem, and returns the number of log records that it read.
+/// Returns the number of log records.
 #[track_caller]
 pub fn verified(place: &Place) -> u64 {
     let report = place.run(&["verify", "index", "--json"]).done().json();
@@ -198,8 +186,7 @@ pub fn verified(place: &Place) -> u64 {
     report["log_records"].as_u64().unwrap()
 }
 
-/// The counts in the report of a change: inserted vectors, deleted vectors, and vectors in the
-/// index afterwards.
+/// The numbers of inserted, deleted and remaining vectors.
 #[track_caller]
 pub fn changed(ran: Ran) -> [u64; 3] {
     let json = ran.done().json();
@@ -211,25 +198,22 @@ pub fn changed(ran: Ran) -> [u64; 3] {
     ["inserted", "deleted", "vectors"].map(|key| json[key].as_u64().unwrap())
 }
 
-/// Returns the names of an index's logs, in order, and the bytes of each log.
 pub fn logs(place: &Place) -> (Vec<String>, Vec<u64>) {
     let folder = place.path("index");
     let mut logs = names(&folder);
     logs.retain(|name| name.starts_with("log-"));
     let bytes = logs
         .iter()
-        // A log that was removed since the folder was read counts as 0 bytes.
+        // A removed log counts as 0 bytes.
         .map(|name| fs::metadata(folder.join(name)).map_or(0, |facts| facts.len()));
     let bytes = bytes.collect();
     (logs, bytes)
 }
 
-/// The bytes of all logs.
 pub fn logged_bytes(place: &Place) -> u64 {
     logs(place).1.iter().sum()
 }
 
-/// Runs the command with input.
 fn with_input(place: &Place, words: &[&str], input: &[u8]) -> Ran {
     let mut child = place
         .command(words)
@@ -252,7 +236,6 @@ fn insert_delete_upsert_compact() {
     let place = place("stratann");
     assert_eq!((counts(&place), verified(&place)), ((2_000, 0, 0), 0));
 
-    // New ids follow the largest id.
     place.write("new.u8bin", &rows(2_000, 300));
     let insert = ["insert", "index", "new.u8bin", "--json"];
     assert_eq!(changed(place.run(&merging(&insert))), [300, 0, 2_300]);
@@ -262,7 +245,6 @@ fn insert_delete_upsert_compact() {
     let line = stats.lines().find(|line| line.contains("in the log"));
     assert!(line.is_some_and(|line| line.contains("300")), "{stats}");
 
-    // Searches find vectors in the log and vectors in the checkpoint.
     place.write("all.u8bin", &rows(0, 2_300));
     place.write("asked.u8bin", &rows(10_000, 100));
     place
@@ -277,7 +259,6 @@ fn insert_delete_upsert_compact() {
     let live = recall(&place);
     assert!(live >= 0.97, "{live}");
 
-    // The user gives the ids, in a file and on the standard input.
     place.write("more.u8bin", &rows(2_300, 5));
     place.write("more.ids", b"9000, 9001\n9002 9003\n\n9004\n");
     let insert = ["insert", "index", "more.u8bin", "--ids"];
@@ -293,8 +274,7 @@ fn insert_delete_upsert_compact() {
     let chosen = [9_000, 9_001, 9_002, 9_003, 9_004, 5_000, 5_001];
     all_found(&place, "chosen.u8bin", chosen, "chosen");
 
-    // Three of the deleted vectors are in the checkpoint, and three are in the log. One has the
-    // largest id.
+    // Three of the vectors are in the checkpoint, and three in the log. One has the largest id.
     let gone = [0, 1, 1_999, 2_000, 2_001, 9_004];
     place.write("gone.ids", &lines(gone));
     let delete = ["delete", "index", "gone.ids", "--json", "--durability"];
@@ -315,8 +295,7 @@ fn insert_delete_upsert_compact() {
     };
     nowhere(&place);
 
-    // The upsert has four ids: of a vector in the checkpoint, of a vector in the log, of a deleted
-    // vector, and a new id.
+    // The ids are of a merged, a logged, a deleted and no vector.
     let replaced = [10, 2_010, 0, 7_000];
     place.write("upsert.ids", &lines(replaced));
     place.write("upsert.u8bin", &rows(3_000, 4));
@@ -335,7 +314,6 @@ fn insert_delete_upsert_compact() {
     as_replaced(&place);
     assert_eq!(verified(&place), 300 + 5 + 2 + 6 + 4);
 
-    // After a merge, the index has the same vectors, without the logs.
     let (before, _) = logs(&place);
     assert!(
         before.len() >= 5,
@@ -382,7 +360,6 @@ fn insert_delete_upsert_compact() {
         "the merge changed some results: recall {merged}"
     );
 
-    // A merge without changes ends at once, and reports that there is no work.
     let again = place.run(&["compact", "index"]).done();
     assert!(again.stdout.contains("nothing"), "{again:?}");
 
@@ -394,8 +371,7 @@ fn insert_delete_upsert_compact() {
 
 #[test]
 fn every_preset_takes_changes_and_merges_them() {
-    // Presets, update methods, and whether they insert directly. If a layout does not support a
-    // method, vectors wait for a merge.
+    // Whether the method inserts directly; in some layouts, vectors wait instead.
     let ways = [
         ("stratann", None, true),
         ("stratann", Some("merge"), false),
@@ -404,7 +380,7 @@ fn every_preset_takes_changes_and_merges_them() {
         ("diskann", Some("relocate"), true),
         ("pipeann", None, false),
         ("aisaq", None, true),
-        // Pages of the layout inline are never moved, so vectors wait.
+        // Pages of the layout inline are never moved.
         ("aisaq", Some("relocate"), false),
         ("decouplevs", None, false),
         ("decouplevs", Some("accumulate"), true),
@@ -527,7 +503,6 @@ fn what_is_wrong_with_a_change_is_said_and_changes_nothing() {
         &["0", "at least 1"],
     );
 
-    // A missing file ends the command with status 1.
     place
         .run(&["insert", "index", "none.u8bin"])
         .refused(1, &["none.u8bin"]);
@@ -536,11 +511,8 @@ fn what_is_wrong_with_a_change_is_said_and_changes_nothing() {
         .refused(1, &["none.ids", "Check the path"]);
     place.run(&["compact", "none"]).refused(1, &["none"]);
 
-    // The refused changes changed nothing.
     assert_eq!((counts(&place), verified(&place)), ((2_000, 0, 0), 0));
 
-    // After all vectors of an index were deleted, searches find inserted vectors, and a merge
-    // succeeds.
     place.write("ids", &lines(0..2_000));
     fs::rename(place.path("index"), place.path("fresh")).unwrap();
     for (way, records) in [("merge", 2_000), ("accumulate", 0), ("relocate", 0)] {
@@ -574,8 +546,7 @@ fn values_that_are_no_vectors() {
     place
         .run(&["build", "base.fbin", "index", "--degree", "8"])
         .done();
-    // The invalid row is the last one. This shows that all rows are checked before the first is
-    // inserted.
+    // The last row is invalid, so all rows are checked first.
     place.write("nan.fbin", &f32s(600, 16, 2, Some((599 * 16, f32::NAN))));
     place
         .run(&["insert", "index", "nan.fbin"])
@@ -599,10 +570,9 @@ fn one_process_changes_while_others_read() {
         &["delete", "index", "ids"],
         &["compact", "index"],
     ] {
-        // The call is valid, but another process has the lock.
         place.run(words).refused(1, &["index", "LOCK"]);
     }
-    // A reader needs no lock, and sees the changes that are in the log when it starts.
+    // A reader needs no lock.
     assert_eq!(counts(&place), (2_000, 0, 0));
     holder.delete(&[0]).unwrap();
     assert_eq!((counts(&place), verified(&place)), ((2_000, 0, 1), 1));
@@ -614,7 +584,7 @@ fn one_process_changes_while_others_read() {
     assert_eq!(changed(place.run(&insert)), [2, 0, 2_001]);
 }
 
-/// Runs the command with a limit of `blocks` times 512 bytes on the size of files.
+/// `blocks` has units of 512 bytes.
 pub fn with_files_up_to(place: &Place, blocks: u32, words: &[&str]) -> Ran {
     let script = format!("ulimit -f {blocks}; exec \"$0\" \"$@\"");
     let output = std::process::Command::new("sh")
@@ -630,7 +600,6 @@ pub fn with_files_up_to(place: &Place, blocks: u32, words: &[&str]) -> Ran {
     }
 }
 
-/// A limit on the size of files acts as a full disk.
 #[test]
 fn a_log_that_cannot_grow_keeps_what_it_has() {
     let place = place("stratann");
@@ -648,7 +617,6 @@ fn a_log_that_cannot_grow_keeps_what_it_has() {
         "a part of a batch is in the index"
     );
     assert_eq!(verified(&place), logged);
-    // Without the limit, `insert --resume` continues with the next row.
     let insert = ["insert", "index", "new.u8bin", "--resume", "--json"];
     let resumed = place.run(&merging(&insert)).done().json();
     assert_eq!(
@@ -658,12 +626,11 @@ fn a_log_that_cannot_grow_keeps_what_it_has() {
     all_found(&place, "new.u8bin", 2_000..3_000, "with room again");
 }
 
-/// Waits until the logs have reached a size, or the command that writes them has ended.
+/// Waits until the logs have this size, or the command has ended.
 pub fn logged_or_ended(place: &Place, child: &mut Child, bytes: u64) -> Option<ExitStatus> {
     until_or_ended(child, || logged_bytes(place) >= bytes)
 }
 
-/// Waits until a condition holds, or the command that should bring it about has ended.
 fn until_or_ended(child: &mut Child, so: impl Fn() -> bool) -> Option<ExitStatus> {
     let since = Instant::now();
     loop {
@@ -685,8 +652,6 @@ pub fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Kills inserts when their log has reached a certain size. The machine keeps running, so the index
-/// has every record that was written to the log.
 #[test]
 fn a_killed_insert_keeps_what_was_logged() {
     let hits = times(3, 50);
@@ -694,8 +659,7 @@ fn a_killed_insert_keeps_what_was_logged() {
     fs::rename(place.path("index"), place.path("fresh")).unwrap();
     let mut next = numbers(5);
     let mut in_the_middle = 0;
-    // Several inserts into one index are killed, one after the other. Kills are repeated until
-    // enough of them hit the middle of an insert.
+    // Kills are repeated until enough of them hit the middle of an insert.
     for life in 0.. {
         if in_the_middle >= hits {
             break;
@@ -720,12 +684,11 @@ fn a_killed_insert_keeps_what_was_logged() {
                 .command(&merging(&[&insert[..], &always].concat()))
                 .spawn()
                 .unwrap();
-            // The insert is killed some microseconds after its log has grown by this many bytes.
+            // The insert is killed some microseconds after the log has grown by this many bytes.
             let wanted = u64::from(next()) % (900 * 150);
             let more = Duration::from_micros(u64::from(next()) % 3_000);
             let ended = logged_or_ended(&place, &mut child, before + wanted);
-            // The insert must not be refused. It would be refused if the index had kept a later
-            // row, whose id it has.
+            // The insert would be refused if the index had kept a later row, whose id it has.
             assert!(ended.is_none_or(|status| status.success()), "{ended:?}");
             std::thread::sleep(more);
             let (files, bytes) = logs(&place);
@@ -743,12 +706,12 @@ fn a_killed_insert_keeps_what_was_logged() {
                 now >= logged && now <= logged + 1_500,
                 "{at}, {logged} before"
             );
-            // By the byte table in `layout/log.rs`, a log begins with three blocks. Each record has
-            // 28 bytes and a vector, rounded up to a multiple of eight bytes.
+            // By the byte table in `layout/log.rs`, a log begins with three blocks. A record has 28
+            // bytes and a vector, rounded up to a multiple of eight bytes.
             let record = (28 + DIM as u64).next_multiple_of(8);
             let whole = |bytes: &u64| bytes.saturating_sub(12_288) / record;
-            // A log begins with records of the previous log that may not be durable. So the number
-            // of all records follows only from the log's first sequence number, at byte 64.
+            // A log begins with records of the previous log that may not be durable, so the number
+            // of records follows from its first sequence number, at byte 64.
             let begins = |name: &String| {
                 let log = fs::read(place.path("index").join(name)).ok()?;
                 let first = log.get(64..72)?.try_into().ok()?;
@@ -761,7 +724,6 @@ fn a_killed_insert_keeps_what_was_logged() {
             in_the_middle += usize::from(now > logged && now < logged + 1_500);
             logged = now;
 
-            // The index has these rows, and no later rows.
             let from = first.max(BUILT + logged.saturating_sub(300));
             found_up_to(&place, from, BUILT + logged, &at);
         }
@@ -774,11 +736,10 @@ fn a_killed_insert_keeps_what_was_logged() {
     }
 }
 
-/// Kills a merge when it has created some files. The index has the old or the new checkpoint, which
-/// have the same vectors.
+/// Both checkpoints have the same vectors.
 #[test]
 fn a_killed_merge_changes_nothing() {
-    // With direct inserts the vectors are in the checkpoint, and the graph is read from storage.
+    // With direct inserts the vectors are in the checkpoint.
     for (preset, way, before) in [
         ("stratann", "merge", (2_000, 300, 100)),
         ("stratann", "accumulate", (2_300, 0, 100)),
@@ -806,7 +767,6 @@ fn kill_merges(preset: &str, way: &[&str], before: (u64, u64, u64)) {
         now.iter().filter(|name| !known.contains(name)).count()
     };
     let mut in_the_middle = 0;
-    // Kills are repeated until enough of them hit the middle of a merge.
     for kill in 0.. {
         if in_the_middle >= hits {
             break;
@@ -819,7 +779,6 @@ fn kill_merges(preset: &str, way: &[&str], before: (u64, u64, u64)) {
             fs::remove_dir_all(&index).unwrap();
         }
         copy(&place.path("changed"), &index);
-        // The merge is killed some microseconds after it has created this many files.
         let wanted = 1 + next() as usize % 6;
         let more = Duration::from_micros(u64::from(next()) % 3_000);
         let mut child = place
@@ -832,7 +791,6 @@ fn kill_merges(preset: &str, way: &[&str], before: (u64, u64, u64)) {
         std::thread::sleep(more);
         child.kill().unwrap();
         let ended = child.wait().unwrap();
-        // The merge was killed, or had succeeded before.
         assert!(ended.code().is_none_or(|code| code == 0), "{ended:?}");
         in_the_middle += usize::from(!ended.success());
         let (vectors, logged, deleted) = counts(&place);
@@ -843,7 +801,7 @@ fn kill_merges(preset: &str, way: &[&str], before: (u64, u64, u64)) {
         );
         verified(&place);
         all_found(&place, "new.u8bin", 2_000..2_300, &at);
-        // The next merge succeeds, and removes the files of the killed merge.
+        // The next merge removes the files of the killed one.
         run(&["compact", "index"]);
         assert_eq!(
             (counts(&place), verified(&place)),
@@ -869,10 +827,8 @@ fn a_merge_says_which_segments_it_kept_and_stats_what_is_garbage_in_them() {
     place.write("built.u8bin", &rows(0, BUILT));
     let build = ["build", "built.u8bin", "index", "--preset", "decouplevs"];
     let small = ["--degree", "16", "--build-list", "40", "--seed", "1"];
-    // Each segment has 256 rows.
     let sizes = ["--chunk", "16KiB", "--segment", "32KiB"];
     place.run(&[&build[..], &small, &sizes].concat()).done();
-    // The command deletes half of the rows of the first segment, and ten rows of the second.
     place.write("ids", &lines((0..256).step_by(2).chain(300..310)));
     place.run(&merging(&["delete", "index", "ids"])).done();
     let said = place.run(&merging(&["compact", "index"])).done().stdout;

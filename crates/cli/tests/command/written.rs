@@ -1,4 +1,4 @@
-//! Writes Parquet files for tests. The unit tests of the crate also include this module.
+//! Writes Parquet files, also for the unit tests of the crate.
 
 use std::sync::Arc;
 
@@ -10,11 +10,8 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 
-/// The rows of a column of lists. A row is a list or null, and an item of a list is a value or
-/// null.
 pub type Lists<T> = Vec<Option<Vec<Option<T>>>>;
 
-/// The values of a column. Each value may be null.
 #[derive(Clone, Debug)]
 pub enum Values {
     Booleans(Vec<Option<bool>>),
@@ -28,21 +25,20 @@ pub enum Values {
     Bytes(Lists<i32>),
 }
 
-/// The type of a column, in the language of schemas, and the values of the column.
+/// The type of a column, in the language of schemas, and its values.
 pub type Column<'a> = (&'a str, Values);
 
-/// The schema type of a column of lists, whose items may be null.
+/// The items may be null.
 pub fn list(name: &str, item: &str) -> String {
     format!("optional group {name} (LIST) {{ repeated group list {{ optional {item}; }} }}")
 }
 
-/// Lists without nulls.
 pub fn whole<T: Copy>(rows: &[Vec<T>]) -> Lists<T> {
     let some = |row: &Vec<T>| Some(row.iter().map(|&value| Some(value)).collect());
     rows.iter().map(some).collect()
 }
 
-/// The bytes of a file with these columns. Each row group has `group` rows.
+/// Each row group has `group` rows.
 pub fn file(columns: &[Column], group: usize, properties: WriterProperties) -> Vec<u8> {
     let types: Vec<&str> = columns.iter().map(|(kind, _)| *kind).collect();
     let schema = format!("message rows {{ {} }}", types.join(" "));

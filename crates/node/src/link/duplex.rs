@@ -14,20 +14,18 @@ use stratann_tier::remote::ucx::{UcxReader, UcxStream, UcxWriter};
 use super::pipe::{self, Pipe, PipeReader, PipeWriter};
 use crate::stream::Stream;
 
-/// The number of bytes that are encrypted at a time.
+/// The bytes that are encrypted at a time.
 const RECORDS: usize = 32 << 10;
 
-/// The TLS state of a connection. Both directions share keys and counters.
+/// Both directions share keys and counters.
 struct Tls {
     connection: Mutex<Connection>,
-    /// Writers lock this field before `connection`, so that they send records in the order in which
-    /// the records were made.
+    /// Locked before `connection`, so that records are sent in order.
     outgoing: Mutex<Outgoing>,
 }
 
 struct Outgoing {
     socket: TcpStream,
-    /// Encrypted bytes that have not been sent.
     records: Vec<u8>,
 }
 
@@ -42,8 +40,7 @@ impl Tls {
         self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Encrypts and sends bytes. If the time limit ends before all encrypted bytes are sent, the
-    /// next call sends them first.
+    /// After a time limit, the next call sends the remaining encrypted bytes first.
     fn send(&self, bytes: &[u8], until: Option<Instant>) -> io::Result<Sent> {
         let mut outgoing = self.outgoing();
         let Outgoing { socket, records } = &mut *outgoing;
@@ -66,18 +63,15 @@ impl Tls {
     }
 }
 
-/// The progress of a send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
-    /// The number of bytes that the connection has taken. The caller must not pass these bytes
-    /// again, and must pass all later bytes again.
+    /// The number of bytes that the caller must not pass again.
     pub(crate) taken: usize,
-    /// Whether all bytes were sent. If not, the time limit ended first.
+    /// Whether all bytes were sent before the time limit.
     pub(crate) whole: bool,
 }
 
-/// Writes until a time limit ends, even if the peer accepts only small pieces. Returns the number
-/// of bytes written.
+/// Writes until a time limit, even if the peer accepts only small pieces.
 fn send(to: &mut impl Write, bytes: &[u8], until: Option<Instant>) -> io::Result<usize> {
     let mut sent = 0;
     while sent < bytes.len() {
@@ -97,7 +91,6 @@ fn send(to: &mut impl Write, bytes: &[u8], until: Option<Instant>) -> io::Result
     Ok(sent)
 }
 
-/// The direction that reads.
 pub(crate) struct Receiver {
     from: From,
 }
@@ -107,7 +100,6 @@ enum From {
     Tls {
         tls: Arc<Tls>,
         socket: TcpStream,
-        /// Received bytes that are not decrypted yet.
         records: Vec<u8>,
         at: usize,
     },
@@ -116,7 +108,6 @@ enum From {
     Local(PipeReader),
 }
 
-/// The direction that writes.
 pub(crate) struct Sender {
     to: To,
     limit: Option<Duration>,
@@ -130,7 +121,6 @@ enum To {
     Local(PipeWriter),
 }
 
-/// Closes a connection, from any thread.
 #[derive(Debug)]
 pub(crate) enum Closer {
     Tcp(TcpStream),
@@ -140,8 +130,7 @@ pub(crate) enum Closer {
 
 impl Closer {
     pub(crate) fn close(&self) {
-        // If the peer has closed the connection first, this call fails, but the connection is
-        // closed.
+        // Fails if the peer has closed the connection first.
         let _ = match self {
             Closer::Tcp(socket) => socket.shutdown(Shutdown::Both),
             Closer::Unix(socket) => socket.shutdown(Shutdown::Both),
@@ -153,7 +142,6 @@ impl Closer {
     }
 }
 
-/// A connection after its greeting, split into its two directions.
 pub(crate) struct Duplex {
     pub(crate) receiver: Receiver,
     pub(crate) sender: Sender,
@@ -161,7 +149,6 @@ pub(crate) struct Duplex {
 }
 
 impl Duplex {
-    /// `limit` is the time that the peer has to receive the bytes of one send.
     fn new(from: From, to: To, closer: Closer, limit: Option<Duration>) -> Duplex {
         Duplex {
             receiver: Receiver { from },
@@ -230,7 +217,6 @@ impl Duplex {
         Ok(Self::new(From::Ucx(reader), To::Ucx(writer), closer, limit))
     }
 
-    /// A connection within this process.
     pub(crate) fn local(pipe: Pipe, limit: Option<Duration>) -> Duplex {
         let closer = Closer::Local(pipe.closer());
         let Pipe { reader, mut writer } = pipe;
@@ -238,7 +224,6 @@ impl Duplex {
         Self::new(From::Local(reader), To::Local(writer), closer, limit)
     }
 
-    /// The client's side of a connection.
     pub(crate) fn of_transport(
         transport: Transport,
         limit: Option<Duration>,
@@ -254,7 +239,6 @@ impl Duplex {
         }
     }
 
-    /// The server's side of a connection.
     pub(crate) fn of_stream(stream: Stream, limit: Option<Duration>) -> io::Result<Duplex> {
         match stream {
             Stream::Plain(socket) => Self::tcp(socket, limit),
@@ -270,7 +254,6 @@ impl Duplex {
 }
 
 impl Receiver {
-    /// Sets the time limit of a read. With `None` a read waits without limit.
     pub(crate) fn set_timeout(&mut self, limit: Option<Duration>) -> io::Result<()> {
         match &mut self.from {
             From::Tcp(socket) | From::Tls { socket, .. } => socket.set_read_timeout(limit),
@@ -334,7 +317,7 @@ impl Read for Receiver {
 }
 
 impl Sender {
-    /// Sets the time that the peer has to receive the bytes of one send.
+    /// Sets the time that the peer has to receive one send.
     pub(crate) fn set_limit(&mut self, limit: Duration) -> io::Result<()> {
         self.limit = Some(limit);
         match &mut self.to {
@@ -355,7 +338,6 @@ impl Sender {
         }
     }
 
-    /// Sends as many bytes as the peer receives within the limit.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<Sent> {
         let until = self.limit.map(|limit| Instant::now() + limit);
         let taken = match &mut self.to {

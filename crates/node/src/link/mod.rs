@@ -6,29 +6,24 @@
 //!   worker ── still in its turn       ┘                                       └──> ...
 //! ```
 //!
-//! A message of a search has tens of node numbers. A system call for each message would cost more
-//! than the message itself. A worker therefore works in *turns*. In a turn it continues all queries
-//! that can continue, and queues their messages together when the turn ends. The queued messages
-//! are written by the thread that ends the last turn in progress, or by a thread that finds enough
-//! messages in the queue. The paper has a thread for these writes, the communicator, which must be
-//! woken for each write.
+//! A message of a search has tens of node numbers, so a system call would cost more than the
+//! message. A worker therefore works in *turns*: it continues all queries that can continue, and
+//! queues their messages together at the end. The thread that ends the last turn in progress, or
+//! finds enough messages in the queue, writes them. The paper wakes a communicator thread for each
+//! write.
 //!
-//! A turn begins when its worker is notified, so that the messages of workers notified together are
-//! written together. Messages that are queued during a write are sent with the next write, which
-//! the same thread makes. A message therefore waits only for turns of other workers that began
-//! before it was queued. If the queue has about half as many messages as queries are allowed in
-//! flight, the queue is written without waiting for turns.
+//! A turn begins when its worker is notified. A message waits only for turns that began before it
+//! was queued, and for a write in progress. If the queue has about half as many messages as queries
+//! may be in flight, it is written without waiting.
 //!
-//! A storage thread that ranks for many queries only appends its replies to the queue. The thread
-//! writes the replies of one turn of its executor together
+//! A storage thread writes the replies of one turn of its executor together
 //! ([`after_turn`](stratann_tier::after_turn)).
 //!
-//! A thread that must not wait for one peer uses an outbox that *hands over*. If the peer does not
-//! receive its bytes within milliseconds, a new thread writes them. The new thread ends when the
-//! peer has received all bytes.
+//! An outbox that *hands over* never lets its thread wait for a peer: after some milliseconds, a
+//! new thread writes the bytes, until the peer has received all.
 //!
-//! The peer receives all messages of a write with one read. The peer answers these messages
-//! together, so that batches form in both directions.
+//! The peer reads all messages of a write at once and answers them together, so batches form in
+//! both directions.
 
 pub(crate) mod duplex;
 pub(crate) mod pipe;
@@ -43,14 +38,11 @@ use crate::greeting::Deadline;
 use crate::wire::{Frame, Incoming, WireError};
 use duplex::{Closer, Receiver, Sender, Sent};
 
-/// The smallest space for a read, in bytes.
 const ROOM: usize = 64 << 10;
-/// The time that a peer has to receive a write before a new thread continues the write.
 const PROMPT: Duration = Duration::from_millis(2);
 /// The bytes of one piece. A slow peer has the full time limit for each piece.
 const PIECE: usize = 64 << 10;
-/// The largest number of bytes that wait for a slow peer. If more bytes would wait, the connection
-/// is closed.
+/// The bytes that may wait for a slow peer. With more, the connection is closed.
 const MOST_BEHIND: usize = 8 << 20;
 
 /// Counters of the messages on connections.
@@ -69,8 +61,7 @@ pub struct Counts {
 pub struct Traffic {
     /// Messages sent.
     pub sent: u64,
-    /// Writes of these messages. A write may take several system calls: over TLS, or if it exceeds
-    /// the socket's buffer.
+    /// Writes of these messages. A write may take several system calls.
     pub writes: u64,
     /// Bytes of these writes.
     pub bytes_sent: u64,
@@ -103,12 +94,11 @@ impl Counts {
     }
 }
 
-/// The settings for batches of messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Batching {
-    /// If false, each message is written by itself. Used in comparisons.
+    /// If false, each message is written by itself, for comparisons.
     pub(crate) on: bool,
-    /// When this many messages wait, they are written without waiting for turns in progress.
+    /// This many messages are written without waiting for turns.
     pub(crate) enough: usize,
 }
 
@@ -116,34 +106,29 @@ pub(crate) struct Batching {
 struct Queue {
     bytes: Vec<u8>,
     messages: usize,
-    /// Turns in progress.
     turns: usize,
-    /// Whether a thread is writing.
     writing: bool,
     over: bool,
 }
 
-/// The sending side of a connection, for any number of threads.
 pub(crate) struct Outbox {
     queue: Mutex<Queue>,
     sender: Mutex<(Sender, Vec<u8>)>,
     closer: Closer,
     batching: Batching,
     counts: Arc<Counts>,
-    /// The time at which the connection last received bytes, in microseconds on the clock of its
-    /// reader.
+    /// The time of the last received bytes, in microseconds on the reader's clock.
     heard: AtomicU64,
-    /// If a new thread may continue writes: this outbox, and the time that a slow peer has for each
-    /// piece.
+    /// If a new thread may continue writes: this outbox, and the time for each piece.
     behind: Option<(Weak<Outbox>, Duration)>,
 }
 
-/// Sends all bytes, piece by piece, each within the limit. Returns whether all were sent.
+/// Sends piece by piece, each within the limit.
 fn all(sender: &mut Sender, bytes: &[u8]) -> bool {
     let mut at = 0;
     loop {
         let end = bytes.len().min(at + PIECE);
-        // The loop sends at least once, even an empty piece, since encrypted bytes may remain.
+        // Encrypted bytes may remain, so even an empty piece is sent.
         if !sender.send(&bytes[at..end]).is_ok_and(|sent| sent.whole) {
             return false;
         }
@@ -154,7 +139,6 @@ fn all(sender: &mut Sender, bytes: &[u8]) -> bool {
     }
 }
 
-/// The frames within appended bytes.
 fn frames(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let len = Frame::len_of(bytes)?;
@@ -182,8 +166,7 @@ impl Outbox {
         }
     }
 
-    /// An outbox whose callers never wait for the peer. If the peer does not receive bytes within
-    /// milliseconds, a new thread writes them. The peer then has `patience` for each 64 KiB.
+    /// An outbox whose callers never wait for the peer. The peer has `patience` for each 64 KiB.
     pub(crate) fn handing_over(
         mut sender: Sender,
         closer: Closer,
@@ -202,12 +185,10 @@ impl Outbox {
         }))
     }
 
-    /// Called when the connection has received bytes.
     pub(crate) fn hear(&self, at: Duration) {
         self.heard.store(at.as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// The time at which the connection last received bytes.
     pub(crate) fn heard(&self) -> Duration {
         Duration::from_micros(self.heard.load(Ordering::Relaxed))
     }
@@ -216,13 +197,12 @@ impl Outbox {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Called when a worker is notified. The worker's turn begins here.
+    /// Called when a worker is notified: its turn begins.
     pub(crate) fn expect(&self) {
         self.queue().turns += 1;
     }
 
-    /// Begins a turn, after which the worker may send messages. `expected` is whether
-    /// [`expect`](Self::expect) was called for the turn on this connection.
+    /// `expected` is whether [`expect`](Self::expect) was called for the turn.
     pub(crate) fn turn(&self, expected: bool) -> Turn<'_> {
         if !expected {
             self.expect();
@@ -230,7 +210,6 @@ impl Outbox {
         Turn { outbox: self }
     }
 
-    /// Appends frames to the queue.
     fn add(&self, bytes: &[u8]) -> MutexGuard<'_, Queue> {
         let mut queue = self.queue();
         let waits = queue.bytes.len();
@@ -244,23 +223,20 @@ impl Outbox {
         queue
     }
 
-    /// Sends frames, now or with the messages of turns in progress. If the write fails, the
-    /// connection is closed, and its reader returns an error.
+    /// Sends frames, now or with turns in progress. A failed write closes the connection.
     pub(crate) fn post(&self, bytes: &[u8]) {
         self.flush(self.add(bytes));
     }
 
-    /// Appends frames to the queue without sending them. [`send`](Self::send) must follow soon.
+    /// [`send`](Self::send) must follow soon.
     pub(crate) fn lay(&self, bytes: &[u8]) {
         drop(self.add(bytes));
     }
 
-    /// Sends the queue in the same way as [`post`](Self::post).
     pub(crate) fn send(&self) {
         self.flush(self.queue());
     }
 
-    /// Writes the queue, unless its messages must wait for turns in progress.
     fn flush<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) {
         while !queue.writing
             && queue.messages > 0
@@ -282,7 +258,7 @@ impl Outbox {
             if let Some(rest) = rest
                 && self.hand_over(rest)
             {
-                // The new thread also sends frames that are appended while it runs.
+                // The new thread also sends later frames.
                 return;
             }
             queue = self.queue();
@@ -293,7 +269,6 @@ impl Outbox {
         }
     }
 
-    /// Closes the connection after a failed write.
     fn give_up(&self, queue: &mut Queue) {
         queue.over = true;
         queue.bytes = Vec::new();
@@ -301,8 +276,7 @@ impl Outbox {
         self.close();
     }
 
-    /// Starts a thread that writes the remaining bytes and later bytes, until the peer has received
-    /// all of them. Returns false if no thread can be started.
+    /// Returns false if no thread can be started.
     fn hand_over(&self, rest: Vec<u8>) -> bool {
         let Some((own, patience)) = &self.behind else {
             return false;
@@ -340,7 +314,6 @@ impl Outbox {
         }
     }
 
-    /// Writes bytes, and returns the number of written bytes.
     fn write(&self, sender: &mut Sender, bytes: &[u8], messages: usize) -> io::Result<Sent> {
         let sent = match self.batching.on {
             true => {
@@ -373,7 +346,6 @@ impl Outbox {
         sent
     }
 
-    /// Closes the connection.
     pub(crate) fn close(&self) {
         self.closer.close();
     }
@@ -385,18 +357,15 @@ impl Drop for Outbox {
     }
 }
 
-/// A turn in progress, for which the messages of other workers wait. The turn ends when this value
-/// is dropped, even by a panic.
+/// A turn in progress, for which messages of other workers wait. It ends on drop, even by a panic.
 pub(crate) struct Turn<'a> {
     outbox: &'a Outbox,
 }
 
 impl Turn<'_> {
-    /// Ends the turn, and queues its frames.
     pub(crate) fn end(self, frames: &[u8]) {
         let outbox = self.outbox;
-        // The frames are appended before the turn ends, so that one write sends them and the
-        // messages that waited for the turn.
+        // One write sends these frames with the waiting messages, since the turn has not ended.
         drop(outbox.add(frames));
         drop(self);
     }
@@ -410,23 +379,18 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// The receiving side of a connection.
 pub(crate) struct Inbox {
     receiver: Receiver,
     incoming: Incoming,
     counts: Arc<Counts>,
-    /// The time that the peer has to complete a frame that it began. The time starts again after
-    /// each 64 KiB.
+    /// The time that the peer has for a frame, starting again after each 64 KiB.
     patience: Duration,
-    /// The deadline of a frame that has begun.
     begun: Option<Deadline>,
-    /// Whether a frame was taken since the last read. The field after `taken` is whether the
-    /// receiver has a time limit.
+    /// Whether a frame was taken since the last read.
     taken: bool,
     limited: bool,
 }
 
-/// The reasons why a connection receives nothing more.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Broken {
     #[error("the connection was closed")]
@@ -435,13 +399,12 @@ pub(crate) enum Broken {
     Io(#[from] std::io::Error),
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// The server reports that it cannot answer now. The caller should ask another server.
+    /// The server cannot answer now.
     #[error("{0}")]
     Waits(String),
 }
 
 impl Inbox {
-    /// `most` is the largest number of bytes of a frame's body.
     pub(crate) fn new(
         receiver: Receiver,
         counts: Arc<Counts>,
@@ -459,7 +422,7 @@ impl Inbox {
         }
     }
 
-    /// Reads once. If no frame has begun, the read waits without limit.
+    /// If no frame has begun, the read waits without limit.
     pub(crate) fn read(&mut self) -> Result<(), Broken> {
         let limit = self.begun.as_ref().map(Deadline::left).transpose()?;
         if limit.is_some() || self.limited {
@@ -486,9 +449,9 @@ impl Inbox {
         Ok(())
     }
 
-    /// The next received frame. The caller calls this function until the result is `None`.
+    /// The caller calls this until the result is `None`.
     pub(crate) fn frame(&mut self) -> Result<Option<Frame<'_>>, WireError> {
-        // If bytes remain, they are the beginning of a frame.
+        // Remaining bytes are the beginning of a frame.
         let amid = self.incoming.is_amid();
         let frame = self.incoming.frame()?;
         match &frame {
@@ -541,7 +504,6 @@ mod tests {
         let mut found = vec![0; 2 * bytes.len()];
         peer.reader.read_exact(&mut found).unwrap();
         assert!(found == bytes.repeat(2));
-        // The peer has received all earlier bytes, so new frames are written at once.
         outbox.post(&bytes[..0]);
         outbox.post(&answers(1));
         peer.reader.read_exact(&mut found[..1000]).unwrap();
@@ -555,7 +517,6 @@ mod tests {
         outbox.lay(&bytes);
         let traffic = outbox.counts.traffic();
         assert_eq!((traffic.sent, traffic.writes), (0, 0));
-        // Each thread that appended frames makes one call.
         outbox.send();
         outbox.send();
         let traffic = outbox.counts.traffic();
@@ -569,7 +530,6 @@ mod tests {
     fn a_peer_that_takes_nothing_is_given_up() {
         for (patience, posts) in [(20, 1), (60_000, 5)] {
             let (outbox, peer) = handing_over(Duration::from_millis(patience));
-            // The peer is too slow, or too many bytes wait for it.
             (0..posts).for_each(|_| outbox.post(&answers(3000)));
             let began = Instant::now();
             while !outbox.queue().over {

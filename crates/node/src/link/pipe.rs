@@ -12,15 +12,14 @@ const MOST: usize = 1 << 20;
 #[derive(Default)]
 struct Queue {
     bytes: VecDeque<u8>,
-    /// If true, the direction is closed: no bytes are added or removed any more.
+    /// Whether the direction is closed.
     over: bool,
 }
 
-/// One direction.
 #[derive(Default)]
 struct Way {
     queue: Mutex<Queue>,
-    /// Signalled when bytes or space become available, or when the direction is closed.
+    /// Signalled when bytes or space become available, or at the end.
     stirs: Condvar,
 }
 
@@ -29,7 +28,6 @@ impl Way {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until `holds` is true for the queue.
     fn when(
         &self,
         limit: Option<Duration>,
@@ -61,25 +59,23 @@ impl Way {
     }
 }
 
-/// The reading end of a direction. Dropping it closes the connection.
+/// Its drop closes the connection.
 pub(crate) struct PipeReader {
     way: Arc<Way>,
     limit: Option<Duration>,
 }
 
-/// The writing end. Dropping it closes the connection.
+/// Its drop closes the connection.
 pub(crate) struct PipeWriter {
     way: Arc<Way>,
     limit: Option<Duration>,
 }
 
-/// One end of a connection.
 pub(crate) struct Pipe {
     pub(crate) reader: PipeReader,
     pub(crate) writer: PipeWriter,
 }
 
-/// Closes a connection, from any thread.
 #[derive(Clone)]
 pub(crate) struct Closer {
     ways: [Arc<Way>; 2],
@@ -97,7 +93,6 @@ impl Closer {
     }
 }
 
-/// Makes a connection, and returns its two ends.
 pub(crate) fn pair() -> (Pipe, Pipe) {
     let (there, back) = (Arc::<Way>::default(), Arc::<Way>::default());
     let end = |input: &Arc<Way>, output: &Arc<Way>| Pipe {
@@ -122,14 +117,12 @@ impl Pipe {
 }
 
 impl PipeReader {
-    /// Sets the time limit of a read. With `None` a read waits without limit.
     pub(crate) fn set_timeout(&mut self, limit: Option<Duration>) {
         self.limit = limit;
     }
 }
 
 impl PipeWriter {
-    /// Sets the time limit of a write. With `None` a write waits without limit.
     pub(crate) fn set_timeout(&mut self, limit: Option<Duration>) {
         self.limit = limit;
     }
@@ -197,7 +190,7 @@ mod tests {
         let sent = bytes.clone();
         let writes = thread::spawn(move || {
             one.writer.write_all(&sent).unwrap();
-            // The reader of the same end was not dropped, and can still be used.
+            // The reader of the same end can still be used.
             drop(one.writer);
             let mut end = Vec::new();
             one.reader.read_to_end(&mut end).unwrap();

@@ -1,72 +1,61 @@
-//! The changes that compute servers requested from storage, through any connection. Storage makes
-//! each change at most once. It does not make a change that its client has withdrawn.
+//! The changes that compute servers requested from storage. Storage makes each change at most once,
+//! and makes no withdrawn change.
 //!
-//! A client that gets no answer asks again, perhaps through another compute server, while the first
-//! compute server continues to ask storage. A request may also arrive long after its client
-//! withdrew it. If storage made such a late change, it could undo a later change of the same
-//! client.
+//! A client without an answer asks again, perhaps through another compute server. A late request of
+//! a withdrawn change must not undo a later change of the same client.
 //!
-//! Clients therefore number their changes, and each request lists the changes that its client still
-//! waits for ([`Wanted`]). All other changes up to the newest have ended for ever, and storage need
-//! not record them. Lee et al., *Implementing Linearizability at Large Scale and Low Latency*, SOSP
-//! 2015, §3, use the same method. Storage keeps the outcome of each wanted change, even a failure,
-//! and answers a repeated request with this outcome. For any other change storage only answers that
-//! the change has ended ([`Reason::Over`]).
+//! So clients number their changes, and each request lists the changes that its client still waits
+//! for ([`Wanted`]), as in Lee et al., *Implementing Linearizability at Large Scale and Low
+//! Latency*, SOSP 2015, §3. Storage keeps the outcome of each wanted change, even a failure. To any
+//! other change it answers [`Reason::Over`].
 //!
-//! After a restart, storage knows no changes. So the token of a change names the run of storage
-//! that is to make the change. Every other run refuses the token. Only the client knows whether it
-//! already got an answer, so the client decides whether to send the change to the new run.
+//! After a restart, storage knows no changes. So a token names the run of storage that is to make
+//! the change, and every other run refuses the token. Only the client knows whether to send the
+//! change to the new run.
 //!
-//! Anyone who knows the secret can invent clients, so the memory for their changes is bounded. Over
-//! the bound, storage forgets the clients that have been silent for longest. But storage does not
-//! forget a client with a change that waits or is being made.
+//! Anyone who knows the secret can invent clients, so memory for their changes is bounded. Over the
+//! bound, storage forgets the clients that were silent longest, except clients with a change in
+//! progress.
 //!
-//! When storage forgets clients, another *run* begins, though the process is the same. Storage
-//! refuses a change of a forgotten client as a change of an earlier run. So before storage makes
-//! the change again, the client learns that an earlier run may have made it. Clients that are still
-//! known keep their run.
+//! When storage forgets clients, another *run* begins in the same process, and refuses their
+//! changes as changes of an earlier run. So the client learns that an earlier run may have made the
+//! change. Other clients keep their run.
 //!
 //! **Guarantees.** After a call of a client has returned:
 //!
 //! - With an answer: the change is durable, this run of storage made it once, and never makes it
 //!   again.
-//! - With a failure or an interruption: storage does not make the change after a later acknowledged
-//!   change of the same client. Nor does storage make the change after it has told the client that
-//!   the withdrawal succeeded ([`Message::GiveUp`](crate::wire::Message::GiveUp)). A client whose
-//!   call ends in this way sends that message and waits briefly for the answer. Without the answer,
-//!   the client knows that storage may still make the change, perhaps after another client's
-//!   change.
-//! - Compute servers ask for a change for as long as its client said that it would wait, 30 s by
-//!   default. If the client disconnects, they stop earlier. Storage counts that time from the
-//!   arrival of a request, since a request can stay in the buffers of a connection for any time.
-//! - If a client dies without a message, a compute server stops asking for its changes when the
-//!   connection ends. Storage still makes the changes that it received before that.
+//! With a failure or an interruption: storage does not make the change after a later acknowledged
+//! change of the same client, nor after it has confirmed the withdrawal
+//! ([`Message::GiveUp`](crate::wire::Message::GiveUp)). A client whose call ends in this way sends
+//! that message and waits briefly. Without an answer, storage may still make the change, perhaps
+//! after another client's change.
+//! Compute servers ask for a change for as long as its client said that it would wait, 30 s by
+//! default, or until the client disconnects. Storage counts that time from the arrival of a
+//! request, since a request can stay in a connection's buffers for any time.
+//! If a client dies without a message, storage still makes the changes that it received before the
+//! connection ended.
 //!
-//! Not guaranteed: if storage makes a change and is killed before it answers, the next run makes
-//! the change again if its client still waits. The reply tells the client that this may have
-//! happened ([`Outcome::Changed`](super::Outcome::Changed)).
+//! Not guaranteed: if storage is killed between a change and its answer, the next run makes the
+//! change again if the client still waits. The reply says so
+//! ([`Outcome::Changed`](super::Outcome::Changed)).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::wire::{Changed, Reason, Token, Wanted};
 
-/// The largest number of known clients. In the time for which a change is requested, far fewer
-/// clients connect.
+/// The largest number of known clients, far more than connect while a change is requested.
 const MOST: usize = 1 << 16;
-/// The largest number of changes that all clients wait for. These changes need about 15 MB of
-/// memory, or four times as much if each has failed with a long text.
+/// The most changes that clients wait for: about 15 MB, or 60 MB with long error texts.
 const MOST_OPEN: usize = 1 << 18;
-/// An error text is kept for repeated answers, up to this number of bytes.
+/// The bytes of an error text that are kept for repeated answers.
 const MOST_KEPT: usize = 256;
 
-/// The outcome of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Storage made the change.
     Made(Changed),
-    /// Storage did not make the change, or only a part of it. The fields are the reason and the
-    /// text.
+    /// Storage did not make the change, or only a part.
     Not(Reason, Box<str>),
 }
 
@@ -94,16 +83,14 @@ impl End {
     }
 }
 
-/// The state of a requested change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Known {
-    /// The change is new: the caller has to make it now.
+    /// The caller has to make the change now.
     New,
     /// The change waits, or is being made.
     Going,
-    /// The change has ended.
     Ended(End),
-    /// The change is for another run of storage. The reply to the client may name this run.
+    /// The change is for another run; the reply may name this run.
     OtherRun(u64),
 }
 
@@ -115,38 +102,29 @@ pub struct Changes {
 
 #[derive(Debug)]
 struct Clients {
-    /// The random number of this run of the server. A token is for one run, and the next run
-    /// refuses the token.
     run: u64,
-    /// The largest number of clients, and the largest number of changes that they wait for.
     most: (usize, usize),
-    /// The number of changes that clients wait for.
     open: usize,
     of: HashMap<u64, Client>,
-    /// The clients by the time of their last message, the oldest first.
+    /// The clients by the time of their last message, oldest first.
     recent: BTreeMap<u64, u64>,
     next: u64,
 }
 
-/// The known changes of a client.
 #[derive(Debug)]
 struct Client {
-    /// The run in which storage first got a message of the client.
     run: u64,
-    /// The time of the client's last message, as a count of messages.
+    /// The time of the last message, as a count of messages.
     at: u64,
-    /// The number of the newest change. All changes up to this number have ended, except those in
-    /// `open`.
+    /// All changes up to this number have ended, except those in `open`.
     newest: u64,
     open: BTreeMap<u64, Stage>,
 }
 
-/// The progress of a change that its client waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The client listed the change, but has not requested it. Or storage had no space for it.
+    /// The client listed the change but has not requested it, or storage had no space.
     Named,
-    /// The change waits.
     Waits,
     /// Storage is making the change.
     Made,
@@ -163,15 +141,12 @@ impl Client {
         }
     }
 
-    /// Whether a change of the client waits or is being made. The number of such clients is bounded
-    /// by the number of waiting changes.
     fn is_being_served(&self) -> bool {
         let mut stages = self.open.values();
         stages.any(|stage| matches!(stage, Stage::Waits | Stage::Made))
     }
 
-    /// Reads the list of changes that the client waits for. Lists may arrive out of order. A change
-    /// that is being made is kept even if the list does not contain it, since it has not ended.
+    /// Lists may arrive out of order. A change that is being made stays, since it has not ended.
     fn hear(&mut self, wanted: &Wanted<'_>) {
         let before = self.newest;
         self.open.retain(|&number, stage| {
@@ -192,11 +167,11 @@ impl Changes {
         Changes::bounded(run, MOST, MOST_OPEN)
     }
 
-    /// The same as [`new`](Self::new), with at most `clients` clients. All clients together wait
-    /// for at most `open` changes. A single client may wait for more changes.
+    /// Creates a table for at most `clients` clients, which together wait for at most `open`
+    /// changes. A single client may wait for more.
     pub fn bounded(run: u64, clients: usize, open: usize) -> Changes {
         let kept = Clients {
-            // A client that knows no run sends 0, so no run has the number 0.
+            // A client that knows no run sends 0.
             run: run.max(1),
             most: (clients, open),
             open: 0,
@@ -213,8 +188,7 @@ impl Changes {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers a request for a change. If the change is new, the caller then calls
-    /// [`starts`](Self::starts) to make it, or [`back`](Self::back) if there is no space.
+    /// If new, the caller calls [`starts`](Self::starts), or [`back`](Self::back) if it is full.
     pub(super) fn begin(&self, token: Token, wanted: &Wanted<'_>) -> Known {
         let mut kept = self.kept();
         if let Some(run) = kept.hear(token, wanted) {
@@ -231,8 +205,7 @@ impl Changes {
         }
     }
 
-    /// Withdraws a change, so that storage does not make it unless it has begun. Never returns
-    /// [`Known::New`].
+    /// Withdraws a change that has not begun. Never returns [`Known::New`].
     pub(super) fn give_up(&self, token: Token, wanted: &Wanted<'_>) -> Known {
         let mut kept = self.kept();
         if let Some(run) = kept.hear(token, wanted) {
@@ -249,8 +222,7 @@ impl Changes {
         }
     }
 
-    /// Whether the caller has to make a waiting change now. If so, the caller reports the outcome
-    /// with [`end`](Self::end).
+    /// Whether the caller has to make the change now, and then call [`end`](Self::end).
     pub(super) fn starts(&self, token: Token) -> bool {
         let mut kept = self.kept();
         match kept.open(token) {
@@ -262,14 +234,13 @@ impl Changes {
         }
     }
 
-    /// Called if there is no space for a change. Its client may request it again.
+    /// Called if there is no space for a change, which its client may request again.
     pub(super) fn back(&self, token: Token) {
         if let Some(stage @ Stage::Waits) = self.kept().open(token) {
             *stage = Stage::Named;
         }
     }
 
-    /// Records the outcome of a change.
     pub(super) fn end(&self, token: Token, end: End) {
         if let Some(stage @ (Stage::Waits | Stage::Made)) = self.kept().open(token) {
             *stage = Stage::Ended(end);
@@ -278,15 +249,13 @@ impl Changes {
 }
 
 impl Clients {
-    /// The stage of a change that is kept: its client waits for it, or it is being made.
     fn open(&mut self, token: Token) -> Option<&mut Stage> {
         let client = self.of.get_mut(&token.client);
         let client = client.filter(|client| client.run == token.run);
         client?.open.get_mut(&token.number)
     }
 
-    /// Reads the list of wanted changes that came with a change. If the token is for another run,
-    /// returns this run's number and ignores the list.
+    /// If the token is for another run, returns this run's number and ignores the list.
     fn hear(&mut self, token: Token, wanted: &Wanted<'_>) -> Option<u64> {
         let known = self.of.get(&token.client);
         let run = known.map_or(self.run, |client| client.run);
@@ -307,10 +276,7 @@ impl Clients {
         None
     }
 
-    /// Forgets the clients that have been silent for longest, several at once, and begins another
-    /// run, in which they are unknown. The client `but`, whose request is being served, is kept. So
-    /// are clients with a change that waits or is being made. Otherwise storage would tell these
-    /// clients that it makes no further part of the change.
+    /// Forgets the longest silent clients without a change in progress, and begins another run.
     fn forget(&mut self, but: u64) {
         let enough = |most: usize| most - most / 8;
         let (clients, open) = (enough(self.most.0), enough(self.most.1));
@@ -351,7 +317,6 @@ mod tests {
         }
     }
 
-    /// Calls `then` with the list of changes that a client waits for, after encoding and decoding.
     fn told<T>(newest: u64, numbers: &[u64], then: impl FnOnce(&Wanted<'_>) -> T) -> T {
         let mut bytes = Vec::new();
         let of = token(1, numbers[0]);
@@ -363,14 +328,12 @@ mod tests {
         }
     }
 
-    /// Requests the change `of`, with a list of the changes that a client waits for.
     fn begin(changes: &Changes, client: u64, newest: u64, numbers: &[u64], of: u64) -> Known {
         told(newest, numbers, |wanted| {
             changes.begin(token(client, of), wanted)
         })
     }
 
-    /// Makes a waiting change.
     fn make(changes: &Changes, token: Token) {
         assert!(changes.starts(token));
         changes.end(token, End::Made(DONE));
@@ -381,14 +344,12 @@ mod tests {
         let changes = Changes::new(1);
         assert_eq!(begin(&changes, 1, 1, &[1], 1), Known::New);
         assert_eq!(begin(&changes, 1, 1, &[1], 1), Known::Going);
-        // A change of another client.
         assert_eq!(begin(&changes, 2, 1, &[1], 1), Known::New);
         make(&changes, token(1, 1));
         assert_eq!(
             begin(&changes, 1, 1, &[1], 1),
             Known::Ended(End::Made(DONE))
         );
-        // There is no space for the change. Later it fails.
         changes.back(token(2, 1));
         assert!(!changes.starts(token(2, 1)));
         assert_eq!(begin(&changes, 2, 1, &[1], 1), Known::New);
@@ -404,17 +365,15 @@ mod tests {
         let over = Known::Ended(End::over());
         assert_eq!(begin(&changes, 1, 2, &[1, 2], 2), Known::New);
         assert_eq!(begin(&changes, 1, 5, &[2, 4, 5], 5), Known::New);
-        // Changes that were withdrawn before they arrived, and a repeated change.
         assert_eq!(begin(&changes, 1, 1, &[1], 1), over);
         assert_eq!(begin(&changes, 1, 3, &[1, 3], 3), over);
-        // The client waits for this change, which arrives now with an older list.
+        // The client waits for this change, which arrives with an older list.
         assert_eq!(begin(&changes, 1, 4, &[2, 3, 4], 4), Known::New);
         assert!(changes.starts(token(1, 4)));
-        // The list of the next change lacks the waiting change, so the waiting change is withdrawn
-        // and not made.
+        // The next list lacks change 2, so the change is withdrawn.
         assert_eq!(begin(&changes, 1, 6, &[6], 6), Known::New);
         assert!(!changes.starts(token(1, 2)) && !changes.starts(token(1, 5)));
-        // If a withdrawn change is being made, it has not ended.
+        // A withdrawn change that is being made has not ended.
         let give_up = |number| {
             told(6, &[number], |wanted| {
                 changes.give_up(token(1, number), wanted)
@@ -442,7 +401,6 @@ mod tests {
             })
         };
         let over = Known::Ended(End::given_up());
-        // A change that was withdrawn before it arrived is not made when it arrives.
         assert_eq!(give_up(1), over);
         assert_eq!(begin(&changes, 1, 9, &[1], 1), over);
         let changes = Changes::new(1);
@@ -473,14 +431,12 @@ mod tests {
                 make(&changes, token(client, 1));
             }
         }
-        // The first client sends a message again, and the second has a change in progress.
         assert_eq!(
             begin(&changes, 0, 1, &[1], 1),
             Known::Ended(End::Made(DONE))
         );
         assert!(changes.starts(token(1, 1)));
         assert_eq!(begin(&changes, 99, 1, &[1], 1), Known::New);
-        // Fourteen clients remain, with all their changes.
         assert_eq!(changes.kept().of.len(), 14);
         assert_eq!(
             begin(&changes, 0, 1, &[1], 1),
@@ -492,7 +448,6 @@ mod tests {
             Known::Ended(End::Made(DONE))
         );
         assert_eq!(begin(&changes, 99, 1, &[1], 1), Known::Going);
-        // A forgotten change is refused, and its client is not recorded again.
         for client in 2..5 {
             assert!(!changes.starts(token(client, 1)));
             assert_eq!(begin(&changes, client, 1, &[1], 1), Known::OtherRun(2));
@@ -500,7 +455,6 @@ mod tests {
             assert_eq!(asked, Known::OtherRun(2));
         }
         assert_eq!(changes.kept().of.len(), 14);
-        // A new request makes the change, and the old request does not.
         let anew = |client| Token {
             run: 2,
             ..token(client, 1)
@@ -532,7 +486,6 @@ mod tests {
             most = most.max(open);
         }
         assert!(run > 10 && most == 90, "{run} {most}");
-        // The default limits allow less than 100 MiB in memory.
         let each = size_of::<(u64, Stage)>() + MOST_KEPT;
         assert!(MOST_OPEN * each + MOST * size_of::<(u64, Client)>() < 100 << 20);
     }

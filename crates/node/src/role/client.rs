@@ -1,5 +1,4 @@
-//! A client of a compute server. It tracks each request until the request is answered or its
-//! deadline passes.
+//! A client of a compute server. It tracks each request to its answer or its deadline.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -43,7 +42,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// The server's reason, or `None` if the server did not answer.
+    /// The server's reason, if the server answered.
     pub fn reason(&self) -> Option<Reason> {
         match self {
             Failure::Refused { reason, .. } => Some(*reason),
@@ -59,7 +58,6 @@ impl Failure {
     }
 }
 
-/// For each reason, the part of an error text that describes the refusal.
 fn has(reason: Reason) -> String {
     match reason {
         Reason::Invalid => "refused the request".to_owned(),
@@ -95,8 +93,7 @@ pub enum Outcome {
     Changed {
         /// The effect of the change.
         changed: Changed,
-        /// Whether an earlier run of storage may have made the change, or a part of it, before. If
-        /// so, `deleted` counts only the ids that this run still found.
+        /// Whether an earlier run of storage may have made a part, which `deleted` does not count.
         again: bool,
     },
 }
@@ -109,8 +106,7 @@ pub type Ended = (u64, Result<Outcome, Failure>);
 pub enum Asked {
     /// Asks for a description of the collection.
     Describe {
-        /// Whether the client wants to change the collection. For changes, a compute server needs
-        /// only storage.
+        /// Whether the client wants changes; if so, a compute server needs only storage.
         for_changes: bool,
     },
     /// Asks for the nearest vectors of a query.
@@ -124,8 +120,7 @@ pub enum Asked {
         /// The query.
         row: Vec<u8>,
     },
-    /// Vectors to put into the index, and ids to delete. Each vector replaces the vector with the
-    /// same id.
+    /// Vectors to insert or replace, and ids to delete.
     Change {
         /// Ids of `rows`.
         upserts: Vec<u64>,
@@ -137,7 +132,6 @@ pub enum Asked {
 }
 
 impl Asked {
-    /// Whether the request is a change, or a description for changes.
     fn is_for_changes(&self) -> bool {
         match self {
             Asked::Describe { for_changes } => *for_changes,
@@ -147,23 +141,19 @@ impl Asked {
     }
 }
 
-/// The deadline that a client sends to a server is earlier than its own deadline, by at most this
-/// time. In this time, the server can report why there is no answer.
+/// Deadlines sent are earlier by this, so that the server can report why there is no answer.
 const HEARD: Duration = Duration::from_millis(50);
 
-/// The time for which servers forward a withdrawal, if the client does not wait for the change's
-/// outcome.
+/// The time for which servers forward a withdrawal whose outcome the client does not need.
 const FORGOTTEN: Duration = Duration::from_secs(1);
 
 struct Request {
     /// `None` for a request for the outcome of a withdrawn change.
     asked: Option<Asked>,
-    /// The change that this request makes or withdraws.
     change: Option<Meant>,
     began: Duration,
     deadline: Duration,
     backoff: Backoff,
-    /// The pauses while the server is overloaded or starts.
     busy: Backoff,
     again: Duration,
     trouble: String,
@@ -175,31 +165,24 @@ pub struct ClientState {
     retry: Duration,
     next: u64,
     up: bool,
-    /// The time since which the server has answered no request.
     unanswered: Option<Duration>,
-    /// The time at which the client asked the server for a sign of life, if none has arrived.
+    /// The time of an unanswered [`probe`](ClientState::probe).
     probed: Option<Duration>,
     requests: BTreeMap<u64, Request>,
-    /// Whether the client knows other servers.
     others: bool,
     /// The server's reason why it cannot answer now.
     waits: Option<String>,
-    /// The number of the run of storage that makes changes, or 0 if it is not known.
+    /// The run of storage that makes changes, or 0 if unknown.
     run: u64,
-    /// The client's random number. It distinguishes the client's changes from changes of other
-    /// clients.
     client: u64,
-    /// The number of the newest change.
     newest: u64,
-    /// Changes that storage may still make, although the client has ended their requests.
+    /// Changes that storage may still make, although their requests have ended.
     open: BTreeMap<u64, Meant>,
-    /// Whether the last request was a change or a description for changes.
     changes: bool,
 }
 
 impl ClientState {
-    /// Creates a client without a connection. `first` is a random number. With it, the client's ids
-    /// and changes differ from the ids and changes of other clients.
+    /// Creates a client without a connection. `first` is random, and makes its ids unique.
     pub fn new(server: &str, retry: Duration, first: u64) -> ClientState {
         ClientState {
             server: server.to_owned(),
@@ -219,8 +202,8 @@ impl ClientState {
         }
     }
 
-    /// Declares that the client knows other servers. When a server is connected or silent, such a
-    /// client asks the server whether it can answer now ([`waits`](Self::waits)).
+    /// Declares that the client knows other servers. It then asks a connected or silent server
+    /// whether it can answer now ([`waits`](Self::waits)).
     #[must_use]
     pub fn with_others(self) -> ClientState {
         ClientState {
@@ -235,7 +218,7 @@ impl ClientState {
     }
 
     /// Sends a request and returns its number. If a change ends with [`Doubt::Yet`], the caller
-    /// passes it to [`give_up`](Self::give_up) or [`forget`](Self::forget).
+    /// calls [`give_up`](Self::give_up) or [`forget`](Self::forget).
     pub fn ask(
         &mut self,
         now: Duration,
@@ -263,7 +246,6 @@ impl ClientState {
     ) -> u64 {
         self.next = self.next.wrapping_add(1);
         if self.requests.is_empty() {
-            // No request was in flight, so the server had nothing to answer.
             (self.unanswered, self.probed) = (None, None);
         }
         self.changes = asked.as_ref().is_none_or(Asked::is_for_changes);
@@ -290,8 +272,7 @@ impl ClientState {
         id
     }
 
-    /// The changes that the client waits for. The list includes changes that ended and are not
-    /// withdrawn yet, since storage would otherwise forget their outcome.
+    /// Includes changes that ended without a withdrawal, so that storage keeps their outcome.
     fn wants(&self) -> Wants {
         let changes = self.requests.values();
         let changes = changes.filter_map(|request| request.change.as_ref());
@@ -299,8 +280,7 @@ impl ClientState {
         Wants::new(self.client, self.newest, numbers.collect())
     }
 
-    /// Drops a request whose answer is not wanted. If the request is a change, the client tells
-    /// servers once that it withdraws the change. The client's next change tells the servers again.
+    /// Drops a request. A change is withdrawn now, and again with the next change.
     pub fn forget(&mut self, id: u64, out: &mut Vec<u8>) {
         let Some(meant) = self.ended(id).filter(|_| self.up) else {
             return;
@@ -308,27 +288,24 @@ impl ClientState {
         let mut wants = self.wants();
         if meant.doubt() != Doubt::Nothing && wants.add(meant.number) {
             let token = wants.token(&meant);
-            // The client ignores the answer. The new id distinguishes the withdrawal from other
-            // requests. Servers soon drop the withdrawal.
             self.next = self.next.wrapping_add(1);
             let head = Head::until(self.next, 0, FORGOTTEN);
             append_give_up(head, token, wants.told(), out);
         }
     }
 
-    /// Removes a request. Returns its change if the outcome of the change is not known.
+    /// Removes a request. Returns its change if the outcome is not known.
     fn ended(&mut self, id: u64) -> Option<Meant> {
         let asked = self.requests.remove(&id);
         let asked = asked.and_then(|request| request.change);
         asked.or_else(|| self.open.remove(&id))
     }
 
-    /// Withdraws a change: if storage has not begun to make the change, it must not make the
-    /// change. The withdrawal is a request that also asks for the outcome. Returns its number.
+    /// Withdraws a change that storage has not begun, asks for its outcome, and returns this
+    /// request's number.
     ///
-    /// If the change was made, the request ends with [`Outcome::Changed`]. Otherwise it ends with
-    /// the change's possible effects ([`Failure::doubt`]). Returns `None` if storage cannot have
-    /// made the change, or if the request is no change.
+    /// The request ends with [`Outcome::Changed`] or the possible effects ([`Failure::doubt`]).
+    /// Returns `None` if storage cannot have made the change.
     pub fn give_up(
         &mut self,
         now: Duration,
@@ -367,7 +344,7 @@ impl ClientState {
         }
     }
 
-    /// Processes a frame. Returns the request that it answers, with the answer.
+    /// Processes a frame. Returns the answered request and the answer.
     ///
     /// # Errors
     /// The frame is no message of a compute server. The caller has to close the connection.
@@ -377,8 +354,7 @@ impl ClientState {
         frame: &Frame<'_>,
     ) -> Result<Option<Ended>, WireError> {
         let message = Message::decode(frame)?;
-        // The server is alive, so the time limits of the other requests start again. If the client
-        // knows other servers, only an answer to a request resets the limits.
+        // The server is alive. If there are other servers, only answers restart the time limits.
         if !self.others || self.requests.contains_key(&frame.head.id) {
             self.unanswered = self.unanswered.map(|_| now);
         }
@@ -416,8 +392,7 @@ impl ClientState {
                 },
                 Some(Asked::Change { .. }),
             ) => {
-                // Storage was restarted, and its new run never makes a change for the old run. The
-                // client still wants the change, so it sends the change for the new run.
+                // Storage was restarted, so the client sends the change for the new run.
                 self.run = frame.head.state;
                 text.clone_into(&mut request.trouble);
                 let new = request.change.as_mut();
@@ -454,29 +429,24 @@ impl ClientState {
         Ok(Some((id, outcome)))
     }
 
-    /// Keeps a change whose request ended, but which storage may still make, until the change is
-    /// withdrawn.
     fn keep_open(&mut self, id: u64, ended: &Request, doubt: Doubt) {
         let open = doubt == Doubt::Yet && ended.asked.is_some();
         self.open
             .extend(ended.change.filter(|_| open).map(|meant| (id, meant)));
     }
 
-    /// The time since which the server has answered no request, or has not given the sign of life
-    /// that [`probe`](Self::probe) asked for. `None` if there is no request.
+    /// The time without an answer to a request or [`probe`](Self::probe), if there are requests.
     pub fn unanswered(&self) -> Option<Duration> {
         let since = self.probed.or(self.unanswered);
         since.filter(|_| !self.requests.is_empty())
     }
 
-    /// The server's reason why it cannot answer now, if it gave a reason since the last call. If
-    /// the client knows another server, the caller should connect it to that server.
+    /// The server's new reason why it cannot answer now. The client should try another server.
     pub fn waits(&mut self) -> Option<String> {
         self.waits.take()
     }
 
-    /// Asks for a sign of life. A server answers a request for a description at once, even if many
-    /// queries wait. Returns false if the client already asked and has no answer yet.
+    /// Asks for a sign of life. Returns false if an earlier call has no answer yet.
     pub fn probe(&mut self, now: Duration, out: &mut Vec<u8>) -> bool {
         if self.probed.is_some() || !self.up {
             return false;
@@ -486,8 +456,7 @@ impl ClientState {
         true
     }
 
-    /// Asks for a description. A server refuses this request while it waits for another server. If
-    /// all requests are changes, the server need not wait for the memory server.
+    /// A server that waits for another server refuses this request.
     fn describe(&mut self, out: &mut Vec<u8>) {
         self.next = self.next.wrapping_add(1);
         let head = Head {
@@ -508,8 +477,7 @@ impl ClientState {
         self.requests.values().map(due).min()
     }
 
-    /// Repeats the requests that are due. Removes requests whose deadline has passed, and appends
-    /// them to `over`.
+    /// Repeats the requests that are due, and moves requests past their deadline to `over`.
     pub fn timer(&mut self, now: Duration, out: &mut Vec<u8>, over: &mut Vec<(u64, Failure)>) {
         let late = |(&id, request): (&u64, &Request)| (now >= request.deadline).then_some(id);
         let late: Vec<u64> = self.requests.iter().filter_map(late).collect();
@@ -543,19 +511,15 @@ impl ClientState {
 }
 
 impl Request {
-    /// The possible effects of the request if it is refused or not answered.
     fn doubt(&self, refused: Option<Reason>) -> Doubt {
         let Some(meant) = &self.change else {
             return Doubt::Nothing;
         };
         match refused {
             Some(Reason::Invalid | Reason::GivenUp) => meant.refused(),
-            // Only storage refuses a change for this reason. A part of the change may have been
-            // made, and storage makes no further part.
+            // Only storage gives this reason, and makes no further part of the change.
             Some(Reason::Failed) => Doubt::Perhaps,
-            // This refusal answers a withdrawal: the run that was to make the change has ended or
-            // has forgotten the change. The run that was to make the change has ended or has
-            // forgotten the change.
+            // The run that was to make the change has ended or has forgotten it.
             Some(Reason::OtherState | Reason::Over) => Doubt::Perhaps,
             _ => meant.doubt(),
         }
@@ -567,8 +531,7 @@ impl Request {
             "the client has as many changes in flight as are allowed".clone_into(&mut self.trouble);
             return;
         }
-        // The message names a little less than the remaining time. So a compute server can still
-        // report in time which server did not answer.
+        // The compute server needs time to report which server did not answer.
         let left = self.deadline.saturating_sub(now);
         let head = Head::until(id, 0, left - (left / 10).min(HEARD));
         let token = wants.token(&self.change.unwrap_or_default());

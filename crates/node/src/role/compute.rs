@@ -1,9 +1,8 @@
-//! The compute role: the requests of one worker. A search is a walk through the graph, together
-//! with the memory server, and then a ranking by storage. A change is forwarded to storage.
+//! The compute role of one worker. A search is a walk together with the memory server, and then a
+//! ranking by storage. Changes are forwarded to storage.
 //!
-//! A worker has a few searches in flight, its *coroutines* (§4.1): while one search waits for a
-//! reply, the worker continues the other searches. Workers share only the low codes ([`Shelf`]).
-//! The lower 16 bits of an id are the worker's lane. A reply goes to the worker of its lane.
+//! A worker has a few searches in flight, its *coroutines* (§4.1). Workers share only the low codes
+//! ([`Shelf`]). The lower 16 bits of an id are the worker's lane, to which its reply goes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +16,8 @@ use super::waiting::GIVEN_UP;
 use super::{HalfError, LowHalf, Missing, Narrowing, Request, Shelf, Wants};
 use crate::wire::{Counters, Frame, HEADER, Head, Message, Reason, Token, WireError};
 
-/// The number of searches that may wait for a ranking, for each search that may walk.
 const RANKED: usize = 8;
 
-/// The number of changes that may wait for storage at once.
 const CHANGES: usize = 8;
 
 /// The parameters of a worker.
@@ -30,17 +27,14 @@ pub struct ComputeOptions {
     pub in_flight: usize,
     /// The rules by which low codes narrow the candidates.
     pub narrowing: Narrowing,
-    /// The largest number of bytes of low codes. If all codes need more, the codes of unpopular
-    /// nodes are offloaded to the memory server (§3.3).
+    /// The most bytes of low codes. Codes of unpopular nodes stay on the memory server (§3.3).
     pub low_memory: u64,
-    /// The time after which an unanswered message is repeated. Each further pause is twice as long
-    /// as the last.
+    /// The time after which an unanswered message is repeated; it doubles each time.
     pub retry: Duration,
     /// The time after which a connection without any reply counts as dead ([`Out::memory_silent`]).
     pub silence: Duration,
     /// The interval at which the worker tells storage which state the memory server has, so that
-    /// storage keeps this state. The default is four times a minute. With [`Duration::MAX`], the
-    /// worker never reports it.
+    /// storage keeps it. [`Duration::MAX`] means never.
     pub vouch: Duration,
     /// The memory server's name in error texts.
     pub memory: String,
@@ -70,8 +64,8 @@ pub struct Worker<L: LowHalf> {
 }
 
 impl<L: LowHalf> Worker<L> {
-    /// Creates a worker without connections. `first` is a random number, so that the worker's ids
-    /// differ from the ids of other runs. Workers that share a connection need different lanes.
+    /// Creates a worker without connections. The random number `first` makes the worker's ids
+    /// unique among runs. Workers that share a connection need different lanes.
     pub fn new(shelf: Arc<Shelf<L>>, options: ComputeOptions, lane: u16, first: u64) -> Worker<L> {
         Worker {
             queries: Vec::new(),
@@ -100,14 +94,10 @@ impl<L: LowHalf> Worker<L> {
         id as u16
     }
 
-    /// Whether the worker can begin one more search at once. For this, a memory server must be
-    /// connected, and its low codes must be loaded. Fewer than `in_flight` searches must be
-    /// walking. The number of searches that wait for a ranking must be below a bound of its own
-    /// (§4.3). Changes do not count.
+    /// Whether the worker can begin one more search at once (§4.3).
     pub fn has_room(&self) -> bool {
         let most = self.common.options.in_flight.max(1);
-        // While this worker waits for the memory server, another worker may have a connection that
-        // answers.
+        // Another worker may have a memory server that answers.
         let begins = self.common.memory.up && self.common.low.is_some();
         let searches = || self.busy().filter(|query| !query.request.is_change());
         let walks =
@@ -134,8 +124,7 @@ impl<L: LowHalf> Worker<L> {
             .filter(|query| query.stage != Stage::Free)
     }
 
-    /// The obstacle that keeps searches from continuing, if there is one. If a client's search is
-    /// not answered because it waits for a worker, the client gets this text.
+    /// The reason why searches cannot continue now.
     pub fn trouble(&self, now: Duration) -> Option<String> {
         let Common {
             options,
@@ -155,8 +144,8 @@ impl<L: LowHalf> Worker<L> {
         Some(format!("the memory server at {} {what}", options.memory))
     }
 
-    /// Begins a search or a change. The caller first checks that the worker has room
-    /// ([`has_room`](Self::has_room), [`has_room_for_change`](Self::has_room_for_change)).
+    /// Begins a request. The caller first checks [`has_room`](Self::has_room) or
+    /// [`has_room_for_change`](Self::has_room_for_change).
     pub fn take(&mut self, now: Duration, request: Request, out: &mut Out) {
         let free = self
             .queries
@@ -185,7 +174,7 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// Fails all requests of a worker that must not be used any more, since a half panicked.
+    /// Fails all requests of a worker in which a half panicked.
     pub fn abandon(&mut self, out: &mut Out) {
         for query in &mut self.queries {
             if query.stage != Stage::Free {
@@ -200,8 +189,7 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// Called when a client has disconnected. The worker drops the client's answers, and does not
-    /// ask storage again for the client's changes.
+    /// Called when a client has disconnected. Drops its answers and changes.
     pub fn gone(&mut self, now: Duration, client: u64, out: &mut Out) {
         for query in &mut self.queries {
             if query.stage != Stage::Free && query.request.client == client {
@@ -213,8 +201,7 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// Called when a change is withdrawn. After this call, the worker does not ask storage for the
-    /// change.
+    /// Called when a change is withdrawn. The worker no longer asks storage for it.
     pub fn given_up(&mut self, token: Token, out: &mut Out) {
         for query in &mut self.queries {
             if query.stage != Stage::Free && query.request.is(token) {
@@ -223,8 +210,7 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// Called when the memory server is connected. The memory server may have another state than
-    /// before. If the low codes have another state, the worker fetches new low codes.
+    /// Called when the memory server is connected. Fetches new low codes if its state differs.
     pub fn memory_up(&mut self, now: Duration, out: &mut Out) {
         self.common.memory.set(true);
         self.common.vouch_from(Some(now));
@@ -233,20 +219,16 @@ impl<L: LowHalf> Worker<L> {
         self.resume(now, Peer::Memory, out);
     }
 
-    /// Called when the memory server has told another worker that it no longer has the state of the
-    /// low codes. This worker then fetches new codes, even if it has no search that would be
-    /// refused. Without this, clients that wait for the new state would wait without end.
+    /// Called when another worker learnt that the low codes' state is gone. Fetches new codes.
     pub fn outdated(&mut self, now: Duration, out: &mut Out) {
-        // If the codes are already stale, a worker is fetching new codes, or will fetch them after
-        // a pause.
+        // A worker is already fetching new codes, or will after a pause.
         if !self.common.stale {
             self.common.stale = true;
             self.common.renew(now, out);
         }
     }
 
-    /// Called when the connection to the memory server has ended. Requests on this connection are
-    /// lost.
+    /// Called when the connection to the memory server has ended.
     pub fn memory_down(&mut self, why: &str) {
         self.common.memory.set(false);
         self.common.vouch_from(None);
@@ -258,14 +240,12 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// Called when the memory server sent a message at time `at`, to this worker or to another
-    /// worker on the same connection.
+    /// Called when the memory server sent a message on a shared connection at time `at`.
     pub fn memory_heard(&mut self, at: Duration) {
         self.common.memory.heard(at);
     }
 
-    /// Called when storage sent a message at time `at`, to this worker or to another worker on the
-    /// same connection.
+    /// Called when storage sent a message on a shared connection at time `at`.
     pub fn storage_heard(&mut self, at: Duration) {
         self.common.storage.heard(at);
     }
@@ -288,7 +268,6 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// Continues the requests that waited for a server.
     fn resume(&mut self, now: Duration, peer: Peer, out: &mut Out) {
         for query in &mut self.queries {
             if query.stage == Stage::Held(peer) {
@@ -321,8 +300,7 @@ impl<L: LowHalf> Worker<L> {
         if let Message::Description { collection, .. } = message
             && frame.head.id == 0
         {
-            // The server has another state now. Walks continue in the earlier state, which the
-            // server keeps for a while.
+            // Walks continue in the earlier state, which the server keeps for a while.
             let known = self.common.low.as_ref();
             if known.is_some_and(|low| low.collection().state != collection.state) {
                 self.common.stale = true;
@@ -361,7 +339,7 @@ impl<L: LowHalf> Worker<L> {
             }
             Message::Lists { step, lists } if step == current => {
                 let Some(low) = common.low_of(query.state) else {
-                    // Other low codes arrived before this frame, and all walks began again.
+                    // New low codes arrived first, and all walks began again.
                     return Ok(());
                 };
                 let expanded = low.expand(&mut query.low, lists);
@@ -400,7 +378,6 @@ impl<L: LowHalf> Worker<L> {
             Message::Refused { reason, text } => {
                 common.refused(now, query, Peer::Memory, (reason, text), out);
             }
-            // The frame is a late answer, or an answer without a request.
             _ => {}
         }
         Ok(())
@@ -422,8 +399,7 @@ impl<L: LowHalf> Worker<L> {
             query.id == frame.head.id
                 && match query.stage {
                     Stage::Rank | Stage::Change => true,
-                    // Storage was busy with the change, and the worker will ask again. Storage may
-                    // answer before that.
+                    // Storage was busy, but may answer before the worker asks again.
                     Stage::Held(Peer::Storage) => query.request.is_change(),
                     _ => false,
                 }
@@ -434,7 +410,6 @@ impl<L: LowHalf> Worker<L> {
         query.counters.storage_wire += frame.bytes() as u64;
         let common = &mut self.common;
         match message {
-            // The request was a change, so no ranking was requested.
             Message::Ranked { .. } if query.request.is_change() => {}
             Message::Ranked { answers, .. } if answers.len() > query.k() as usize => {
                 let text = format!(
@@ -484,7 +459,7 @@ impl<L: LowHalf> Worker<L> {
                 reason: reason @ Reason::OtherState,
                 text,
             } if query.request.is_change() => {
-                // In a reply to a change, the field for the state has the number of storage's run.
+                // The reply to a change has the number of storage's run as its state.
                 query.state = frame.head.state;
                 common.fail(query, reason, text, out);
             }
@@ -524,8 +499,7 @@ impl<L: LowHalf> Worker<L> {
         next.filter(|&next| next < Duration::MAX)
     }
 
-    /// Does the work that is due: repeats messages, fails requests whose deadline has passed, and
-    /// adopts low codes that another worker has fetched.
+    /// Repeats messages, fails late requests, and adopts low codes of another worker.
     pub fn timer(&mut self, now: Duration, out: &mut Out) {
         if let Some(loading) = &mut self.common.loading {
             loading.timer(now, &mut out.memory);
@@ -561,8 +535,7 @@ impl<L: LowHalf> Worker<L> {
                 self.common.go_on(now, query, out);
             }
         }
-        // If no query waits for a reply, no reply is late. If a query was abandoned, its unanswered
-        // message does not count as silence of the connection.
+        // The unanswered message of an abandoned query does not count as silence.
         let asked =
             |stage: fn(&Stage) -> bool| self.queries.iter().any(|query| stage(&query.stage));
         let walks = asked(|stage| matches!(stage, Stage::Walk(_)));
@@ -575,7 +548,6 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// Adopts the low codes of the shelf. Walks with other codes begin again.
     fn adopt(&mut self, now: Duration, out: &mut Out) {
         let common = &mut self.common;
         common.low = common.shelf.low();
@@ -598,7 +570,6 @@ impl<L: LowHalf> Worker<L> {
 
 impl<L: LowHalf> Drop for Worker<L> {
     fn drop(&mut self) {
-        // Another worker may fetch the codes instead.
         self.common.give_up_loading();
     }
 }

@@ -1,10 +1,9 @@
-//! For each connection of a storage server, the state of the index that the connection last named
-//! as in use. A *state* is the id of a checkpoint. When all connections use the state after a
-//! merge, storage gives up the state before the merge.
+//! For each connection of a storage server, the state (checkpoint id) that the connection last
+//! named as in use. When all connections use the state after a merge, storage gives up the state
+//! before the merge.
 //!
-//! Memory servers have no connection to storage, so compute servers name the state of their memory
-//! server. Each request for a ranking names this state. Without searches, compute servers name the
-//! state several times a minute (`vouching.rs`).
+//! Compute servers name the state of their memory server, with each ranking and otherwise several
+//! times a minute (`vouching.rs`).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,23 +18,20 @@ pub struct Going {
 #[derive(Debug, Default)]
 struct Known {
     next: u64,
-    /// The state that each connection named last, or 0 if it has named none.
+    /// The state that each connection named last, or 0.
     open: HashMap<u64, u64>,
-    /// The last named state of each closed connection, and the time until which its client is
-    /// expected to connect again.
+    /// The last state of each lost connection, and the end of the time to connect again.
     gone: Vec<(Duration, u64)>,
 }
 
 impl Going {
-    /// The time in which the client of a lost connection is expected to connect again. During this
-    /// time, storage keeps the state that the connection named last.
+    /// The time for which the state of a lost connection is kept.
     pub const BACK: Duration = Duration::from_secs(60);
 
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers a new connection, and returns its number in this table.
     pub(super) fn come(&self) -> u64 {
         let mut known = self.known();
         known.next += 1;
@@ -44,23 +40,20 @@ impl Going {
         name
     }
 
-    /// Called when a connection has named a state.
     pub(super) fn names(&self, name: u64, state: u64) {
         self.known().open.insert(name, state);
     }
 
-    /// Called when a connection has ended.
     pub(super) fn left(&self, now: Duration, name: u64) {
         let mut known = self.known();
-        // Storage does not wait for the client of a connection that has named no state.
+        // No state is kept for a connection that has named none.
         if let Some(state) = known.open.remove(&name).filter(|&state| state != 0) {
             known.gone.push((now + Self::BACK, state));
         }
     }
 
-    /// The state that all connections have named last, if all named the same. Lost connections
-    /// count while their clients are expected back. `None` if a connection has named no state, or
-    /// if no connection is open.
+    /// The state that all connections named last, including connections lost within
+    /// [`BACK`](Self::BACK), or `None`.
     pub fn all_by(&self, now: Duration) -> Option<u64> {
         let mut known = self.known();
         known.gone.retain(|&(until, _)| now < until);
@@ -89,7 +82,6 @@ mod tests {
         assert_eq!(at(0), Some(8));
         going.names(one, 7);
         assert_eq!(at(0), None, "one worker uses the old state");
-        // A lost connection may return with the same memory server.
         going.left(seconds(5), one);
         assert_eq!(at(64), None);
         assert_eq!(at(65), Some(8));

@@ -1,41 +1,34 @@
-//! The loading of low codes. A compute server requests a description of the collection, and then
-//! the codes of one state, piece by piece.
+//! The loading of low codes: a description of the collection, and then the codes of one state,
+//! piece by piece.
 
 use std::time::Duration;
 
 use super::{Backoff, LowHalf};
 use crate::wire::{Collection, Frame, Head, Message, Reason};
 
-/// The effect of a message.
 pub(super) enum Loaded {
-    /// More data is needed, and was requested.
     Not,
-    /// The memory server has the state of the codes that are already loaded.
     Same,
-    /// All codes have arrived.
     All(Begun),
 }
 
-/// The codes that have arrived so far.
 pub(super) struct Begun {
     pub(super) collection: Collection,
     pub(super) centroids: Vec<u8>,
-    /// The number of nodes whose codes are wanted: the most popular nodes.
+    /// The number of popular nodes whose codes are wanted.
     kept: u32,
-    /// The number of nodes that were received, with or without a code.
     nodes: u32,
-    /// A bit for each of these nodes, set if the node has a code. Empty if all nodes have codes.
+    /// A bit for each received node, set if the node has a code. Empty if all have codes.
     pub(super) bits: Vec<u8>,
     pub(super) codes: Vec<u8>,
 }
 
 impl Begun {
-    /// Whether some codes stay with the memory server.
     pub(super) fn offloads(&self) -> bool {
         self.kept < self.collection.nodes
     }
 
-    /// Adds a piece. Returns false if the piece is invalid or not the next one.
+    /// Returns false if the piece is invalid or not the next one.
     fn take(&mut self, from: u32, count: u32, sent: &[u8]) -> bool {
         let left = self.collection.nodes - self.nodes;
         // The bits of a piece fill whole bytes, except in the last piece.
@@ -57,8 +50,7 @@ impl Begun {
         if codes.len() != width * coded as usize || codes.len() > all - self.codes.len() {
             return false;
         }
-        // Reserves the space for the remaining codes. The announced size may be wrong, so at most
-        // as much is reserved as has arrived so far.
+        // The announced size may be wrong, so at most as much is reserved as has arrived.
         let room = (all - self.codes.len()).min(codes.len().max(self.codes.len()));
         self.codes.reserve_exact(room);
         self.codes.extend_from_slice(codes);
@@ -68,20 +60,15 @@ impl Begun {
     }
 }
 
-/// Low codes that are being loaded.
 pub(super) struct Loading {
     id: u64,
-    /// The largest number of bytes that the codes may need.
     room: u64,
-    /// `None` until the collection is described.
     begun: Option<Begun>,
     backoff: Backoff,
-    /// The time at which the request is repeated.
     pub(super) again: Duration,
 }
 
 impl Loading {
-    /// Asks for a description.
     pub(super) fn begin(
         now: Duration,
         id: u64,
@@ -102,7 +89,6 @@ impl Loading {
         loading
     }
 
-    /// Requests the next part.
     fn ask(&self, out: &mut Vec<u8>) {
         let mut head = Head {
             id: self.id,
@@ -122,7 +108,6 @@ impl Loading {
         }
     }
 
-    /// Repeats the request, if that is due.
     pub(super) fn timer(&mut self, now: Duration, out: &mut Vec<u8>) {
         if now >= self.again {
             self.again = self.backoff.pause(now);
@@ -130,7 +115,7 @@ impl Loading {
         }
     }
 
-    /// Processes a reply. `known` is the state of the low codes that are already loaded.
+    /// `known` is the state of the loaded low codes.
     pub(super) fn message<L: LowHalf>(
         &mut self,
         now: Duration,
@@ -163,7 +148,6 @@ impl Loading {
                 });
             }
             (Message::Codes { from, count, codes }, Some(begun)) => {
-                // A repeated or an invalid piece.
                 if frame.head.state != begun.collection.state || !begun.take(*from, *count, codes) {
                     return Loaded::Not;
                 }
@@ -176,8 +160,7 @@ impl Loading {
                 },
                 begun,
             ) => *begun = None,
-            // The server is counting the popularity of nodes. The client repeats its request at the
-            // initial interval, without growing pauses.
+            // The server is counting the popularity of nodes, so pauses do not grow.
             (
                 Message::Refused {
                     reason: Reason::Waiting,

@@ -1,5 +1,5 @@
-//! The memory role: the walks of one connection. Connections share only the [`HighHalf`]. Each
-//! connection can therefore have a thread, and no connection needs a lock.
+//! The memory role: the walks of one connection. Connections share only the [`HighHalf`], so they
+//! need no lock.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,26 +33,19 @@ impl Default for MemoryOptions {
     }
 }
 
-/// One walk.
 #[derive(Default)]
 struct Walk<Q> {
-    /// The state of the index that the walk uses.
     state: u64,
     query: Q,
-    /// The last answered step, and the frame with its answer, which is sent again if the request is
-    /// repeated.
+    /// The last answered step and its answer, for a repeated request.
     step: u32,
     answer: Vec<u8>,
-    /// Whether the answer to that step ended the walk.
     done: bool,
-    /// The time at which the server gives up the walk.
     until: Duration,
-    /// The list size: the length of the high list (D_high). It determines the size of the walk's
-    /// buffers.
+    /// The list size (D_high), which determines the size of the buffers.
     list: usize,
 }
 
-/// Scratch space for the nodes of a step.
 #[derive(Default)]
 struct Room {
     nodes: Vec<u32>,
@@ -62,8 +55,7 @@ struct Room {
 }
 
 impl Room {
-    /// Reads the nodes of a message: the nodes whose low codes are missing, and the nodes that are
-    /// refined or offered.
+    /// Reads the nodes with missing low codes, and the refined or offered nodes.
     ///
     /// # Errors
     /// The nodes are no valid set for a collection of `end` nodes.
@@ -80,7 +72,6 @@ impl Room {
     }
 }
 
-/// The graph and the codes of one checkpoint.
 struct Held<H> {
     high: Arc<H>,
     collection: Collection,
@@ -95,9 +86,7 @@ impl<H> Clone for Held<H> {
     }
 }
 
-/// The checkpoints of an index that a memory server serves. They are the last checkpoint, and the
-/// checkpoint before it while some server still uses the earlier one. All connections of the server
-/// share the checkpoints.
+/// The last checkpoint of an index, and the one before it while a server uses it.
 pub struct Checkpoints<H> {
     last: Held<H>,
     before: Option<Held<H>>,
@@ -134,14 +123,13 @@ impl<H: HighHalf> Checkpoints<H> {
         self.before.is_some()
     }
 
-    /// Adds a newer checkpoint. The checkpoint that was the last one is then the checkpoint before
-    /// it.
+    /// Adds the newer checkpoint `high`. The last checkpoint becomes the checkpoint before it.
     pub fn go_on(&mut self, high: Arc<H>) {
         let next = Checkpoints::of(high).last;
         self.before = Some(std::mem::replace(&mut self.last, next));
     }
 
-    /// Drops the checkpoint before the last one. Requests that name it are refused from now on.
+    /// Drops the checkpoint before the last one; requests for it are then refused.
     pub fn forget_before(&mut self) {
         self.before = None;
     }
@@ -154,31 +142,23 @@ impl<H: HighHalf> Checkpoints<H> {
 
 /// A connection of the memory role.
 pub struct MemoryState<H: HighHalf> {
-    /// The last state that the server announced to the client without a request.
     told: u64,
-    /// Whether the client has used the checkpoint before the last one since the last call of
-    /// [`was_behind`](Self::was_behind).
     behind: bool,
     options: MemoryOptions,
     walks: HashMap<u64, Walk<H::Query>>,
-    /// Walks that have ended. The next walks reuse their buffers.
+    /// Ended walks, whose buffers the next walks reuse.
     spare: Vec<Walk<H::Query>>,
     room: Room,
-    /// The time of the next check for walks that have been idle too long.
     sweep: Duration,
-    /// The half in which the popularity of nodes must be counted, because a request needed it.
+    /// A half whose popularity of nodes must be counted.
     uncounted: Option<Arc<H>>,
 }
 
-/// The refusal while the popularity of nodes is being counted.
 const COUNTS: &str = "this server is still counting the links to each node, as it does once after its start. Ask again";
 
 impl<H: HighHalf> MemoryState<H> {
-    /// The largest number of completed walks whose buffers are kept for later walks.
     const SPARE: usize = 64;
-    /// The largest list size, and the largest reply in bytes, of a walk whose buffers are kept. Few
-    /// queries need more. Without this limit, the buffers of all kept walks would grow to the size
-    /// that the largest query needs.
+    /// The largest list size and reply of a walk whose buffers are kept.
     const SPARE_LIST: usize = 1024;
     const SPARE_ANSWER: usize = 64 << 10;
 
@@ -196,14 +176,13 @@ impl<H: HighHalf> MemoryState<H> {
         }
     }
 
-    /// Returns the half that has to count the popularity of nodes
-    /// ([`count_popular`](HighHalf::count_popular)), if a request has needed the popularity since
-    /// the last call. Until the popularity is known, such requests are refused.
+    /// A half whose popularity of nodes a request needs, for
+    /// [`count_popular`](HighHalf::count_popular). Such requests are refused until then.
     pub fn take_uncounted(&mut self) -> Option<Arc<H>> {
         self.uncounted.take()
     }
 
-    /// Whether the popularity of nodes is known. If it is not, refuses the request.
+    /// If the popularity of nodes is not known, refuses the request.
     fn knows_popular(&mut self, held: &Held<H>, head: Head, out: &mut Vec<u8>) -> bool {
         let knows = held.high.knows_popular();
         if !knows {
@@ -223,13 +202,12 @@ impl<H: HighHalf> MemoryState<H> {
         self.walks.len()
     }
 
-    /// The time at which the caller must call [`expire`](Self::expire). `None` if there are no
-    /// walks.
+    /// The time at which the caller must call [`expire`](Self::expire), if there are walks.
     pub fn next_expiry(&self) -> Option<Duration> {
         (self.sweep < Duration::MAX).then_some(self.sweep)
     }
 
-    /// Ends walks that were idle too long, or whose deadline has passed.
+    /// Ends walks that are idle too long or past their deadline.
     pub fn expire(&mut self, now: Duration) {
         if now < self.sweep {
             return;
@@ -248,8 +226,7 @@ impl<H: HighHalf> MemoryState<H> {
         }
     }
 
-    /// Processes a frame that names one of the checkpoints. Appends the reply, if frames of this
-    /// kind get one.
+    /// Processes a frame that names a checkpoint, and appends a reply if its kind gets one.
     ///
     /// # Errors
     /// The frame is no message of a compute server. The caller has to close the connection.
@@ -290,7 +267,6 @@ impl<H: HighHalf> MemoryState<H> {
             return Ok(());
         }
         let Some(held) = checkpoints.held(asked) else {
-            // The end of a walk gets no reply.
             if message != Message::End {
                 append_refusal(
                     head,
@@ -372,7 +348,6 @@ impl<H: HighHalf> MemoryState<H> {
         let head = Head { left: 0, ..asked };
         self.expire(now);
         if let Some(walk) = self.walks.get(&head.id) {
-            // A repeated request.
             if walk.step == 0 {
                 out.extend(&walk.answer);
             }
@@ -414,7 +389,6 @@ impl<H: HighHalf> MemoryState<H> {
         }
     }
 
-    /// Makes the next step of a walk.
     fn step(
         &mut self,
         now: Duration,
@@ -429,7 +403,6 @@ impl<H: HighHalf> MemoryState<H> {
         };
         walk.until = walk.until.max(now + self.options.idle);
         let (reason, text) = match step.checked_sub(walk.step) {
-            // A late request needs no reply.
             None => return,
             Some(0) => return out.extend(&walk.answer),
             Some(1) if !walk.done => {
@@ -443,7 +416,6 @@ impl<H: HighHalf> MemoryState<H> {
                     Err(HalfError(text)) => (Reason::Invalid, text),
                 }
             }
-            // Steps are missing between the last step of the walk and the step of this request.
             Some(_) => (
                 Reason::Unknown,
                 "this memory server lacks earlier steps of the query".to_owned(),
@@ -457,10 +429,6 @@ impl<H: HighHalf> MemoryState<H> {
 }
 
 impl<Q> Walk<Q> {
-    /// Passes the nodes of a step to the half.
-    ///
-    /// # Errors
-    /// The half fails.
     fn take<H: HighHalf<Query = Q>>(&mut self, high: &H, room: &mut Room) -> Result<(), HalfError> {
         let Room {
             scored,
@@ -474,12 +442,10 @@ impl<Q> Walk<Q> {
         }
     }
 
-    /// Expands the nearest candidates. Appends their neighbours, or the end of the walk, and the
-    /// estimates that this step asked for.
+    /// Expands the nearest candidates. Appends their neighbours or the end, and the estimates.
     ///
     /// # Errors
-    /// The reply exceeds a frame. A client that received such a reply would close the connection,
-    /// and all its walks would end.
+    /// The reply exceeds a frame, and would end the connection.
     fn answer<H: HighHalf<Query = Q>>(
         &mut self,
         high: &H,

@@ -1,8 +1,7 @@
 //! The three roles of DistVS (§3.2) and their client, as state machines. Each state machine
-//! receives messages and a time, and returns messages and the time of its next call. The roles use
-//! no sockets, threads, clocks or random numbers: [`serve`](crate::serve) provides them. In tests a
-//! simulation provides them (`tests/distvs/network.rs`, run by `schedules.rs`), so the tests run
-//! the same code as the servers.
+//! receives messages and a time, and returns messages and the time of its next call. Sockets,
+//! threads, clocks and random numbers come from [`serve`](crate::serve), or from a simulation in
+//! tests (`tests/distvs/network.rs`).
 //!
 //! ```text
 //!   client ──search──> compute ──begin──────> memory    L_high: the graph, high codes
@@ -20,16 +19,14 @@
 //! ```
 //!
 //! A lost message is sent again, after growing pauses, until the query's deadline. If the memory
-//! server has forgotten a query, was restarted, or serves another checkpoint of the index, the
-//! query begins again. Each query either gets a correct answer or fails by its deadline. The error
-//! names the server that did not answer.
+//! server no longer knows the query or its checkpoint, the query begins again. Each query either
+//! gets a correct answer or fails by its deadline, and the error names the silent server.
 //!
-//! **Halves.** The computation of each role is a *half*, behind a small trait ([`HighHalf`],
-//! [`LowHalf`], [`Ranker`]), so that this module knows neither vectors nor graphs. The order of the
-//! nodes in a message has no meaning: messages list nodes in ascending order.
+//! **Halves.** The computation of each role is a *half*, behind a trait ([`HighHalf`], [`LowHalf`],
+//! [`Ranker`]), so this module knows neither vectors nor graphs. Messages list nodes in ascending
+//! order.
 //!
-//! **Time** is a [`Duration`] since a fixed instant, which the process that runs the state machine
-//! chooses.
+//! **Time** is a [`Duration`] since an instant that the caller chooses.
 
 mod changes;
 mod client;
@@ -61,7 +58,7 @@ pub use waiting::{Request, Taken, Waiting, Wants};
 
 use crate::wire::{Changed, Collection, Ranked};
 
-/// The reason why a half failed, in the half's words.
+/// The reason why a half failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct HalfError(pub String);
@@ -69,12 +66,10 @@ pub struct HalfError(pub String);
 /// The reasons why storage did not make a change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotChanged {
-    /// The change can never be made, and storage made no part of it. Examples are an invalid id, a
-    /// row that no index accepts, or storage that accepts no changes.
+    /// The change can never be made, and storage made no part of it.
     #[error("{0}")]
     Invalid(String),
-    /// A step failed, perhaps after a part of the change became durable. If the client requests the
-    /// change again, storage replaces that part.
+    /// A step failed, perhaps after a part became durable. A repeated request replaces that part.
     #[error("{0}")]
     Failed(String),
 }
@@ -93,14 +88,11 @@ pub struct Sizes {
 /// The rules by which a compute server narrows the candidates by their low codes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Narrowing {
-    /// The length of the low list (D_low) as a multiple of the length of the high list; 2 in the
-    /// paper (§3.1).
+    /// D_low as a multiple of D_high; 2 in the paper (§3.1).
     pub low: f64,
     /// The refinement ratio µ; 0.3 in the paper (§3.1).
     pub ratio: f64,
-    /// The number of nodes that a search first scores by low codes. The search begins at the
-    /// nearest of these nodes. With 0, the search begins at the graph's entry node, as in the
-    /// paper.
+    /// The nodes first scored by low codes; 0 begins at the graph's entry node, as in the paper.
     pub seeds: usize,
 }
 
@@ -114,15 +106,12 @@ impl Default for Narrowing {
     }
 }
 
-/// The nodes that a step needs and whose low codes are offloaded, in any order. The compute server
-/// requests their estimates from the memory server.
+/// The nodes of a step whose low codes are offloaded, in any order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Missing {
-    /// The nodes, at most [`MOST_NODES`](crate::wire::MOST_NODES). If there are none, no code is
-    /// needed.
+    /// The nodes, at most [`MOST_NODES`](crate::wire::MOST_NODES), or none.
     pub nodes: Vec<u32>,
-    /// The number of nodes to score by high codes. The memory server selects them from `nodes` and
-    /// from the nodes that are offered in the same message.
+    /// The number of nodes scored by high codes, from `nodes` and the offered nodes.
     pub most: u32,
     /// The largest useful estimate of a distance.
     pub bound: f32,
@@ -140,61 +129,52 @@ impl Default for Missing {
 
 /// The memory role's half of PRESS: the graph and the high-precision codes.
 pub trait HighHalf: Send + Sync + 'static {
-    /// The candidates of one query by high codes (the high list, L_high). Later queries reuse the
-    /// buffers of this value.
+    /// The candidates of one query by high codes (L_high). Later queries reuse the buffers.
     type Query: Default + Send + 'static;
 
     /// The collection that is searched.
     fn collection(&self) -> Collection;
 
-    /// The centroids of the low codes. [`LowHalf::load`] needs these and the codes.
+    /// The centroids of the low codes, for [`LowHalf::load`].
     fn low_centroids(&self) -> Vec<u8>;
 
-    /// Appends the low codes of those `nodes` that are among the `kept` most popular nodes of the
-    /// collection, `low_bytes` each. The codes follow a bit for each node of `nodes`, from the
-    /// lowest bit of the first byte on. If the collection has at most `kept` nodes, there are no
-    /// bits, and all codes are appended. A selection by popularity is possible only after
-    /// [`knows_popular`](HighHalf::knows_popular) returns true.
+    /// Appends the low codes of those `nodes` that are among the `kept` most popular, `low_bytes`
+    /// each. A bit for each node precedes the codes, lowest bit first, unless the collection has at
+    /// most `kept` nodes. A selection needs [`knows_popular`](HighHalf::knows_popular).
     ///
     /// # Errors
     /// The popularity of nodes cannot be determined.
     fn low_codes(&self, nodes: Range<u32>, kept: u32, out: &mut Vec<u8>) -> Result<(), HalfError>;
 
-    /// Whether the popularity of nodes is known, or is known to be unavailable. If it is
-    /// unavailable, a request for the codes of only some nodes ([`low_codes`](HighHalf::low_codes))
-    /// fails.
+    /// Whether the popularity of nodes is known, or known to be unavailable. In the latter case,
+    /// [`low_codes`](HighHalf::low_codes) of only some nodes fails.
     fn knows_popular(&self) -> bool;
 
-    /// Continues to count the popularity of nodes for some milliseconds, since the whole count
-    /// takes longer than a client waits. Returns whether the popularity is known now. Any thread
-    /// may call this.
+    /// Counts the popularity for some milliseconds. Returns whether it is known.
     ///
     /// # Errors
     /// The popularity cannot be counted.
     fn count_popular(&self) -> Result<bool, HalfError>;
 
-    /// The length of a query in bytes, in the form in which [`LowHalf::sent`] returns it.
+    /// The bytes of a query as [`LowHalf::sent`] returns it.
     fn query_bytes(&self) -> usize;
 
-    /// Begins a query of [`query_bytes`](HighHalf::query_bytes) bytes. Its high list is empty until
-    /// the first nodes are passed to [`refine`](HighHalf::refine) or [`look`](HighHalf::look).
+    /// Begins a query of [`query_bytes`](HighHalf::query_bytes) bytes, with an empty high list.
     ///
     /// # Errors
     /// The bytes are no valid query.
     fn begin(&self, query: &mut Self::Query, sent: &[u8], sizes: Sizes) -> Result<(), HalfError>;
 
-    /// Scores nodes by their high codes and inserts them into the high list. The nodes are
-    /// ascending, unique and below the collection's `nodes`. Each node comes with the low half's
-    /// estimate of its distance.
+    /// Scores ascending, unique nodes by high codes, and inserts them into the high list. Each node
+    /// has the low half's estimate of its distance.
     ///
     /// # Errors
     /// The half fails. Then the query has ended.
     fn refine(&self, query: &mut Self::Query, nodes: &[(u32, f32)]) -> Result<(), HalfError>;
 
-    /// Does the work of [`refine`](HighHalf::refine), for a step that needs offloaded low codes.
-    /// First it estimates the distances of the nodes in `missing` by their low codes. Then it
-    /// refines the nearest nodes of `missing` and `offered`. `offered` has nodes in the form that
-    /// `refine` expects. The call overwrites `estimates` with the estimates up to the bound.
+    /// Like [`refine`](HighHalf::refine), but first estimates `missing` by low codes, and refines
+    /// the nearest of `missing` and `offered`. Overwrites `estimates` with the estimates up to the
+    /// bound.
     ///
     /// # Errors
     /// The half fails. Then the query has ended.
@@ -206,10 +186,8 @@ pub trait HighHalf: Send + Sync + 'static {
         estimates: &mut Vec<(u32, f32)>,
     ) -> Result<(), HalfError>;
 
-    /// Visits up to `beam` unvisited candidates of the high list, nearest first, and appends their
-    /// packed adjacency lists. If all candidates are visited, it appends nothing and returns false.
-    /// The call may leave some candidates for the next step. If the lists exceed a frame, the query
-    /// fails.
+    /// Visits the nearest candidates, at most `beam`, and appends their packed adjacency lists.
+    /// Returns false if no candidate is left. Lists over a frame fail the query.
     fn advance(&self, query: &mut Self::Query, lists: &mut Vec<u8>) -> bool;
 
     /// Appends the nearest nodes of the high list that the storage server will rank.
@@ -218,23 +196,20 @@ pub trait HighHalf: Send + Sync + 'static {
     /// The number of distances that the query has computed by high codes so far.
     fn computations(&self, query: &Self::Query) -> u64;
 
-    /// The number of distances by offloaded low codes that this half has computed for the query so
-    /// far.
+    /// The number of distances that this half has computed by offloaded low codes.
     fn low_computations(&self, query: &Self::Query) -> u64;
 }
 
 /// The compute role's half of PRESS: the low-precision codes.
 pub trait LowHalf: Sized + Send + Sync + 'static {
-    /// The candidates of one query by low codes (the low list, L_low). Later queries reuse the
-    /// buffers of this value.
+    /// The candidates of one query by low codes (L_low). Later queries reuse the buffers.
     type Query: Default + Send + 'static;
 
     /// The number of low codes that fit in `bytes`.
     fn room(collection: &Collection, bytes: u64) -> u32;
 
-    /// Builds the half from the memory role's data: the collection, the centroids, and the low
-    /// codes without gaps. Without `bits`, `codes` has the codes of all nodes. With `bits`, it has
-    /// only the codes of nodes whose bit is set.
+    /// Builds the half from the memory role's data. `codes` has no gaps. With `bits`, it has only
+    /// the codes of nodes whose bit is set.
     ///
     /// # Errors
     /// The parts do not belong together.
@@ -245,7 +220,7 @@ pub trait LowHalf: Sized + Send + Sync + 'static {
         codes: Vec<u8>,
     ) -> Result<Self, HalfError>;
 
-    /// The number of nodes whose codes this half has, if the other codes are offloaded.
+    /// The number of nodes whose codes this half has, if others are offloaded.
     fn kept(&self) -> Option<u32>;
 
     /// The bytes of the low codes, and of the table that maps them to nodes.
@@ -254,10 +229,8 @@ pub trait LowHalf: Sized + Send + Sync + 'static {
     /// The collection that is searched.
     fn collection(&self) -> Collection;
 
-    /// Begins a query with a high list of length `list`. Appends the nodes at which the search
-    /// begins, with their estimates by low codes: these are the first nodes that the high half
-    /// refines. If the low codes of these nodes are offloaded, the call overwrites `missing` with
-    /// these nodes.
+    /// Begins a query with a high list of length `list`. Appends the first nodes with estimates, or
+    /// overwrites `missing` if their low codes are offloaded.
     ///
     /// # Errors
     /// The row is no valid query.
@@ -280,15 +253,13 @@ pub trait LowHalf: Sized + Send + Sync + 'static {
     /// The bytes are no valid lists.
     fn expand(&self, query: &mut Self::Query, lists: &[u8]) -> Result<(), HalfError>;
 
-    /// Adds the memory server's estimates of the missing nodes. The query then expands the lists
-    /// that came with these estimates.
+    /// Adds the memory server's estimates of the missing nodes, before [`expand`](LowHalf::expand).
     fn hear(&self, query: &mut Self::Query, estimates: &[(u32, f32)]);
 
-    /// Appends the nearest unselected nodes of the low list and their distances. Their number is at
-    /// most the refinement ratio (µ) times the length of the low list, and may be 0. `missing` is
-    /// overwritten with those new nodes whose low codes are offloaded. If `missing` then has nodes,
-    /// the appended nodes are only an offer ([`HighHalf::look`]), and no node is marked as
-    /// selected. Otherwise the appended nodes are marked as selected.
+    /// Appends the nearest unselected nodes of the low list and their distances, at most µ times
+    /// the length of the list. Overwrites `missing` with new nodes whose low codes are offloaded.
+    /// Without such nodes, marks the appended nodes as selected; otherwise they are only an offer
+    /// ([`HighHalf::look`]).
     fn select(&self, query: &mut Self::Query, nodes: &mut Vec<(u32, f32)>, missing: &mut Missing);
 
     /// The number of distances that the query has computed by low codes so far.
@@ -306,19 +277,15 @@ pub trait Ranker: Send + Sync + 'static {
     /// The collection of the last checkpoint of the index.
     fn collection(&self) -> Collection;
 
-    /// The collection of a state. It must be the state of the last checkpoint, or of the checkpoint
-    /// before it while some servers still use that one. `None` if this server cannot rank in the
-    /// state.
+    /// The collection of the last checkpoint, or of the one before while some servers use it.
+    /// `None` if this server cannot rank in the state.
     fn collection_of(&self, state: u64) -> Option<Collection>;
 
-    /// Ranks `nodes` by their exact distance to a query, and passes the `k` nearest to `done`. `of`
-    /// is the state of the nodes, and the query. The ranking includes the vectors of the index that
-    /// are in no checkpoint yet.
+    /// Ranks `nodes`, and the vectors in no checkpoint yet, and passes the `k` nearest to `done`.
     ///
-    /// The call returns at once. Threads of the ranker then rank the nodes, and one of them calls
-    /// `done`. The nodes are ascending, unique and below the collection's `nodes`. Before the first
-    /// read, this thread calls `wanted`, and does not rank if the result is false. `done` is called
-    /// or dropped only when no other part of the ranking remains in memory.
+    /// Threads of the ranker call `wanted` before the first read, and do not rank if it is false.
+    /// The nodes are ascending and unique. `done` is called or dropped last, when all else of the
+    /// ranking is freed.
     ///
     /// # Errors
     /// The ranking cannot begin. `done` is not called in this case.
@@ -331,25 +298,18 @@ pub trait Ranker: Send + Sync + 'static {
         done: Done,
     ) -> Result<(), HalfError>;
 
-    /// Releases the states that no server needs any more. The server calls this several times a
-    /// second, but not while a change is being made. A state is needed as long as some server names
-    /// it several times a minute. Compute servers name the state of their memory server, even
-    /// without searches. If all compute servers have named the same state, that state is `all_by`
-    /// ([`Going::all_by`]), and no other state is needed.
+    /// Releases the states that no server has named for a while. Called several times a second,
+    /// never during a change. If all servers name one state, only this state stays.
     fn tidy(&self, _all_by: Option<u64>) {}
 
-    /// Puts rows into the index, replaces the vectors that have the same ids, and deletes the ids
-    /// in `deletes` if they exist. Returns when the change is durable. Every ranking that begins
-    /// later includes the change.
+    /// Inserts or replaces rows, and deletes ids. On return, the change is durable and visible.
     ///
     /// # Errors
-    /// [`NotChanged`]: the index accepts no changes, the change is invalid, or a step failed. In
-    /// the last case, a part of the change may have been made.
+    /// [`NotChanged`]: the change is refused, or a step failed, perhaps after a part.
     fn change(&self, upserts: (&[u64], &[u8]), deletes: &[u64]) -> Result<Changed, NotChanged>;
 }
 
-/// The time at which an unanswered request is repeated. Each pause is twice as long as the pause
-/// before it. Each pause is twice as long as the last.
+/// The pause before an unanswered request is repeated. Each pause is twice as long as the last.
 #[derive(Clone, Copy, Debug)]
 struct Backoff {
     first: Duration,
@@ -357,32 +317,27 @@ struct Backoff {
 }
 
 impl Backoff {
-    /// The longest pause, as a multiple of the first pause.
     const MOST: u32 = 16;
 
     fn new(first: Duration) -> Backoff {
         Backoff { first, next: first }
     }
 
-    /// Returns the end of the pause that begins now.
     fn pause(&mut self, now: Duration) -> Duration {
         let end = now + self.next;
         self.next = (self.next * 2).min(self.first * Self::MOST);
         end
     }
 
-    /// Called when a reply arrives. The next pause has its first length again.
     fn reset(&mut self) {
         self.next = self.first;
     }
 }
 
-/// The text that refuses a row of the wrong length.
 fn other_row(found: usize, right: u32) -> String {
     format!("the row has {found} bytes; rows of this collection have {right} bytes")
 }
 
-/// The text that refuses a request for a state that the server does not have.
 fn other_state(own: u64, theirs: u64) -> String {
     format!(
         "this server has state {own:016x} of the index, and the request is for state {theirs:016x}"

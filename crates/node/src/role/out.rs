@@ -2,28 +2,25 @@
 
 use crate::wire::{Head, Message, Reason};
 
-/// The capacity up to which an emptied buffer stays for reuse, in bytes. Changes need mebibytes and
-/// are rare.
+/// The bytes that an emptied buffer keeps, since changes need mebibytes and are rare.
 const KEPT: usize = 256 << 10;
 
-/// The output of a worker, as frames.
+/// The frames that a worker sends.
 #[derive(Debug, Default)]
 pub struct Out {
     /// Frames for the memory server.
     pub memory: Vec<u8>,
     /// Frames for storage.
     pub storage: Vec<u8>,
-    /// Frames for clients, back to back: [`answers`](Self::answers).
     clients: Vec<u8>,
-    /// For each frame in `clients`: the client, the id of the request, and the end of the frame.
+    /// For each frame: the client, the id of the request, and the end of the frame.
     answered: Vec<(u64, u64, usize)>,
-    /// Whether the [`Shelf`](super::Shelf) has new low codes. If so, the other workers have to
-    /// check the shelf ([`Worker::timer`](super::Worker::timer)).
+    /// Whether the other workers have to check the [`Shelf`](super::Shelf), in
+    /// [`Worker::timer`](super::Worker::timer).
     pub renewed: bool,
-    /// Whether the memory server has been silent too long. If so, the caller has to replace its
-    /// connection.
+    /// Whether the caller has to replace the connection to the silent memory server.
     pub memory_silent: bool,
-    /// Whether storage has been silent too long. If so, the caller has to replace its connection.
+    /// Whether the caller has to replace the connection to the silent storage server.
     pub storage_silent: bool,
 }
 
@@ -45,7 +42,7 @@ impl Out {
             && !self.storage_silent
     }
 
-    /// Removes all output. Small buffers are kept.
+    /// Removes all output, and keeps small buffers.
     pub fn clear(&mut self) {
         for bytes in [&mut self.memory, &mut self.storage, &mut self.clients] {
             bytes.clear();
@@ -62,12 +59,10 @@ impl Out {
     }
 }
 
-/// Appends a refusal.
 pub(super) fn append_refusal(head: Head, reason: Reason, text: &str, out: &mut Vec<u8>) {
     Message::Refused { reason, text }.append(head, out);
 }
 
-/// Refuses a client's request.
 pub(super) fn refuse(out: &mut Out, client: u64, head: Head, reason: Reason, text: &str) {
     out.client(client, head.id, head, &Message::Refused { reason, text });
 }

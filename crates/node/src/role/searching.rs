@@ -1,5 +1,4 @@
-//! One search of a worker, and the data that all searches of a worker share. The functions here
-//! begin a search, send its requests, continue it after a reply, and fail it.
+//! One search of a worker, and the data that all its searches share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +14,9 @@ use crate::wire::{
     append_look, append_rank, append_refine,
 };
 
-/// The number of bits of an id that name the worker.
+/// The bits of an id that name the worker.
 pub(super) const LANES: u32 = 16;
 
-/// The server that a search waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
     Memory,
@@ -27,19 +25,16 @@ pub(super) enum Peer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The slot has no search.
     Free,
     /// The search continues when the server is connected, or when a pause ends.
     Held(Peer),
     /// The search requested this step from the memory server.
     Walk(u32),
-    /// The search requested a ranking from storage.
     Rank,
-    /// The request asked storage for a change, or for the outcome of a change.
+    /// The request asked storage for a change or its outcome.
     Change,
 }
 
-/// The request of a free slot.
 const NOTHING: Wants = Wants::Search {
     k: 0,
     list: 0,
@@ -47,41 +42,33 @@ const NOTHING: Wants = Wants::Search {
     row: Vec::new(),
 };
 
-/// One search.
 pub(super) struct Query<Q> {
     pub(super) stage: Stage,
     pub(super) request: Request,
     pub(super) low: Q,
-    /// The time at which the search began.
     pub(super) began: Duration,
-    /// The length of the high list (D_high) in this attempt. If many results of an earlier attempt
-    /// were deleted, this length is larger than requested.
+    /// D_high of this attempt, which grows if many results were deleted.
     pub(super) list: u32,
-    /// The id of this attempt.
     pub(super) id: u64,
     pub(super) state: u64,
-    /// The result of the walk, empty until the walk has ended.
+    /// The result of the walk, or empty before its end.
     pub(super) found: Vec<u32>,
-    /// The last message. The worker sends it again if no reply arrives.
+    /// The last message, for a repetition.
     pub(super) asked: Vec<u8>,
     pub(super) backoff: Backoff,
     pub(super) again: Duration,
     pub(super) counters: Counters,
-    /// The number of distances that abandoned walks of this search computed by low codes.
+    /// The distances by low codes in abandoned walks.
     pub(super) low_before: u64,
-    /// The last error.
     pub(super) trouble: Option<String>,
 }
 
-/// The connection to a server that the worker asks.
 #[derive(Default)]
 pub(super) struct Line {
-    /// Whether the server is connected.
     pub(super) up: bool,
-    /// The time since which the server has answered no request. Time without requests does not
-    /// count.
+    /// The time since which the server answered no request. Time without requests does not count.
     pub(super) unanswered: Option<Duration>,
-    /// The time for which the server had been silent when the worker gave up the last request.
+    /// The server's silence when the worker gave up the last request.
     before: Duration,
 }
 
@@ -93,40 +80,35 @@ impl Line {
         };
     }
 
-    /// Called when a request was sent.
     pub(super) fn asked(&mut self, now: Duration) {
         let since = now.saturating_sub(self.before);
         self.unanswered.get_or_insert(since);
     }
 
-    /// Called when a reply to this worker arrived.
     pub(super) fn answered(&mut self) {
         self.set(self.up);
     }
 
-    /// Called when the server has sent a message to another worker on the same connection.
+    /// Called after a message to another worker on the same connection.
     pub(super) fn heard(&mut self, at: Duration) {
         if let Some(since) = self.unanswered.filter(|&since| since < at) {
             (self.unanswered, self.before) = (Some(since.max(at)), Duration::ZERO);
         }
     }
 
-    /// Called when no request waits for the server any more.
     pub(super) fn settle(&mut self, now: Duration) {
         if let Some(since) = self.unanswered.take() {
             self.before = now.saturating_sub(since);
         }
     }
 
-    /// The time at which the server counts as dead.
     pub(super) fn dead(&self, silence: Duration) -> Duration {
         self.unanswered
             .map_or(Duration::MAX, |since| since + silence)
     }
 }
 
-/// The share of deleted or replaced nodes among the nodes that walks find. It is a moving mean over
-/// some tens of walks.
+/// The share of deleted or replaced nodes that walks find, a moving mean over some tens of walks.
 #[derive(Debug, Default)]
 pub(super) struct Share(f32);
 
@@ -137,7 +119,6 @@ impl Share {
         }
     }
 
-    /// The list size that has about `list` live nodes, at most twice `list`.
     fn beyond(&self, list: u32, nodes: u32) -> u32 {
         if self.0 < 0.01 {
             return list;
@@ -147,27 +128,21 @@ impl Share {
     }
 }
 
-/// The data that all searches of a worker share.
 pub(super) struct Common<L> {
     pub(super) options: ComputeOptions,
     pub(super) shelf: Arc<Shelf<L>>,
     pub(super) low: Option<Arc<L>>,
     pub(super) lane: u16,
-    /// The share of nodes found by walks that are not in the index any more.
     pub(super) refused_share: Share,
-    /// The nodes for the memory server to score, as scratch space.
     pub(super) scored: Vec<(u32, f32)>,
-    /// The nodes of a step whose low codes are missing.
     pub(super) missing: Missing,
-    /// The estimates of the nodes in `missing`.
     pub(super) estimates: Vec<(u32, f32)>,
     pub(super) next: u64,
     pub(super) memory: Line,
     pub(super) storage: Line,
     pub(super) loading: Option<Loading>,
     pub(super) vouching: Vouching,
-    /// Whether the worker needs other low codes. If so, it fetches them or checks the shelf at the
-    /// time `again`.
+    /// Whether the worker needs other low codes, at the time `again`.
     pub(super) stale: bool,
     pub(super) again: Duration,
 }
@@ -205,7 +180,6 @@ impl<Q: Default> Query<Q> {
         )
     }
 
-    /// The requested number of results, or 0 for a change.
     pub(super) fn k(&self) -> u32 {
         match self.request.wants {
             Wants::Search { k, .. } => k,
@@ -213,14 +187,12 @@ impl<Q: Default> Query<Q> {
         }
     }
 
-    /// Called when the search has ended. Large buffers are freed, since a change needs up to two
-    /// mebibytes.
+    /// Frees large buffers, since a change needs up to two mebibytes.
     pub(super) fn free(&mut self) {
         self.stage = Stage::Free;
         self.request.wants = NOTHING;
     }
 
-    /// Makes the search wait until a server is connected, or until a set time.
     pub(super) fn hold(&mut self, peer: Peer, why: &str) {
         self.stage = Stage::Held(peer);
         self.again = Duration::MAX;
@@ -229,19 +201,16 @@ impl<Q: Default> Query<Q> {
 }
 
 impl<L: LowHalf> Common<L> {
-    /// The next id.
     pub(super) fn id(&mut self) -> u64 {
         self.next = self.next.wrapping_add(1);
         self.next << LANES | u64::from(self.lane)
     }
 
-    /// The low codes, if their state is the state of a walk.
     pub(super) fn low_of(&self, state: u64) -> Option<Arc<L>> {
         let low = self.low.as_ref();
         low.filter(|low| low.collection().state == state).cloned()
     }
 
-    /// Begins the first or a later walk of a search.
     pub(super) fn begin(&mut self, now: Duration, query: &mut Query<L::Query>, out: &mut Out) {
         let Some(low) = self.low.clone() else {
             return query.hold(Peer::Memory, "has not sent the low codes yet");
@@ -261,8 +230,6 @@ impl<L: LowHalf> Common<L> {
             let text = other_row(row.len(), collection.row_bytes);
             return self.fail(query, Reason::Invalid, &text, out);
         }
-        // D_low follows from the options (`Narrowing`), and D_high = 2 D_full (§3.1). No list is
-        // smaller than the requested number of results.
         let list = list.clamp(1, MOST_NODES as u32);
         let full = (list / 2).max(k).min(list);
         if query.id != 0 {
@@ -298,9 +265,7 @@ impl<L: LowHalf> Common<L> {
         self.ask(now, query, out);
     }
 
-    /// Whether a ranked search has to walk again because too many of its nodes are deleted. If so,
-    /// the list size of the search grows and its result is dropped. Lists and codes are as old as
-    /// the last merge, so walks also find nodes that were deleted after the merge.
+    /// Whether a search walks again with a longer list, since too many results were deleted.
     pub(super) fn walks_again(
         &self,
         now: Duration,
@@ -321,7 +286,7 @@ impl<L: LowHalf> Common<L> {
         // Without deletes, a ranking has about half as many nodes as the list.
         let enough = (list / 2).max(k);
         let is_enough = counted >= enough || refused <= enough / 4 && counted >= k;
-        // A walk with a larger list takes longer than all walks of the search so far.
+        // A walk with a larger list takes longer than all walks so far.
         let took = now.saturating_sub(query.began);
         if is_enough || query.list >= most || now + 2 * took >= deadline {
             return false;
@@ -332,8 +297,6 @@ impl<L: LowHalf> Common<L> {
         true
     }
 
-    /// Called after the memory server's reply to a step. Requests the next step, or fails the
-    /// search if the reply is invalid.
     pub(super) fn next_step(
         &mut self,
         now: Duration,
@@ -371,7 +334,6 @@ impl<L: LowHalf> Common<L> {
         self.ask(now, query, out);
     }
 
-    /// Requests from storage the exact distances of the nodes that the walk found.
     pub(super) fn rank(&mut self, now: Duration, query: &mut Query<L::Query>, out: &mut Out) {
         if !self.storage.up {
             return query.hold(Peer::Storage, "is not connected");
@@ -386,16 +348,13 @@ impl<L: LowHalf> Common<L> {
         self.ask(now, query, out);
     }
 
-    /// Requests a change from storage. If storage is not connected, this server tells the client
-    /// so, and the client repeats its request for as long as it wants the change. A change must not
-    /// wait in the compute server. Nor may the compute server repeat a change to a storage server
-    /// that has forgotten it. Otherwise storage could make the change long after the client got a
-    /// reply, and undo later changes.
+    /// Never waits, nor repeats the change to a restarted storage server: storage could then make
+    /// it long after the client's reply, and undo later changes.
     pub(super) fn change(&mut self, now: Duration, query: &mut Query<L::Query>, out: &mut Out) {
         if !self.storage.up {
             return self.no_storage(query, "is not connected", out);
         }
-        // All attempts have the same id, so that a reply to any attempt is enough.
+        // All attempts have the same id, so a reply to any of them is enough.
         if query.id == 0 {
             query.id = self.id();
         }
@@ -403,13 +362,11 @@ impl<L: LowHalf> Common<L> {
         self.ask(now, query, out);
     }
 
-    /// Refuses a change because storage cannot make it now. The client may ask again.
     pub(super) fn no_storage(&mut self, query: &mut Query<L::Query>, why: &str, out: &mut Out) {
         let text = format!("the storage server at {} {why}", self.options.storage);
         self.fail(query, Reason::Busy, &text, out);
     }
 
-    /// Sends the message of the current stage.
     pub(super) fn ask(&mut self, now: Duration, query: &mut Query<L::Query>, out: &mut Out) {
         query.again = query.backoff.pause(now);
         let head = query.head(now);
@@ -424,7 +381,7 @@ impl<L: LowHalf> Common<L> {
         line.asked(now);
         let before = to.len();
         match query.request.wants {
-            // The body of a change is kept only in the request, and not in `asked`.
+            // The body of a change is only in the request.
             Wants::Change {
                 gives_up, ref body, ..
             } => append_change_body(head, gives_up, body, to),
@@ -433,13 +390,11 @@ impl<L: LowHalf> Common<L> {
         *bytes += (to.len() - before) as u64;
     }
 
-    /// Continues after a pause, or when a server is connected again.
     pub(super) fn go_on(&mut self, now: Duration, query: &mut Query<L::Query>, out: &mut Out) {
         match query.stage {
             Stage::Free => {}
             Stage::Walk(_) | Stage::Rank | Stage::Change => self.ask(now, query, out),
-            // Storage was busy. Its connection is still the same, because `no_storage` ends changes
-            // when a connection ends. So the worker asks again.
+            // Storage was busy. The connection is the same (`no_storage`).
             Stage::Held(_) if query.request.is_change() => self.change(now, query, out),
             Stage::Held(_) if !query.found.is_empty() => self.rank(now, query, out),
             Stage::Held(_) => {
@@ -451,7 +406,6 @@ impl<L: LowHalf> Common<L> {
         }
     }
 
-    /// Fails a search.
     pub(super) fn fail(
         &mut self,
         query: &mut Query<L::Query>,
@@ -468,7 +422,6 @@ impl<L: LowHalf> Common<L> {
         query.free();
     }
 
-    /// Handles a refusal: the search fails, waits to ask again, or begins again in another state.
     pub(super) fn refused(
         &mut self,
         now: Duration,
@@ -489,15 +442,14 @@ impl<L: LowHalf> Common<L> {
             Reason::Unknown | Reason::Busy | Reason::Deadline | Reason::Waiting => {
                 query.hold(peer, &format!("answered: {text}"));
                 query.again = match query.request.wants {
-                    // A client that withdraws a change waits only briefly for the outcome.
+                    // A client that withdraws a change waits only briefly.
                     Wants::Change { gives_up: true, .. } => now + self.options.retry / 8,
                     _ => query.backoff.pause(now),
                 };
             }
             Reason::OtherState => {
                 if peer == Peer::Storage {
-                    // The walk's nodes are of another state. The search begins again in the state
-                    // that the memory server has at that time.
+                    // The walk's nodes are of another state, so the search begins again.
                     query.found.clear();
                 }
                 query.hold(peer, &format!("has another state of the index: {text}"));
@@ -508,7 +460,6 @@ impl<L: LowHalf> Common<L> {
         }
     }
 
-    /// Fails a search whose deadline has passed. The error names the server that did not answer.
     pub(super) fn too_late(&mut self, now: Duration, query: &mut Query<L::Query>, out: &mut Out) {
         let (role, name) = match query.stage {
             Stage::Rank | Stage::Change | Stage::Held(Peer::Storage) => {
@@ -528,7 +479,6 @@ impl<L: LowHalf> Common<L> {
         self.fail(query, Reason::Deadline, &text, out);
     }
 
-    /// Whether the low codes of the shelf differ from the codes that this worker uses.
     pub(super) fn differs(&self) -> bool {
         match (self.shelf.low(), &self.low) {
             (Some(new), Some(own)) => !Arc::ptr_eq(&new, own),
@@ -536,8 +486,6 @@ impl<L: LowHalf> Common<L> {
         }
     }
 
-    /// Fetches new low codes, unless another worker already fetches them. In that case this worker
-    /// checks the shelf later.
     pub(super) fn renew(&mut self, now: Duration, out: &mut Out) {
         if !self.stale || self.loading.is_some() {
             return;
@@ -558,8 +506,7 @@ impl<L: LowHalf> Common<L> {
         }
     }
 
-    /// Logs a warning when no low code fits into the memory for them. If no code fitted before
-    /// either, logs nothing.
+    /// Logs nothing if no code fitted before either.
     fn warn_of_none(&self, low: &L) {
         let keeps_none = |low: &L| low.kept() == Some(0) && low.collection().nodes > 0;
         if !keeps_none(low) || self.low.as_deref().is_some_and(keeps_none) {
@@ -580,8 +527,7 @@ impl<L: LowHalf> Common<L> {
         }
     }
 
-    /// Processes a message that may be part of the low codes. Returns whether the shelf has new
-    /// codes now.
+    /// Returns whether the shelf has new codes now.
     pub(super) fn load(
         &mut self,
         now: Duration,

@@ -13,12 +13,11 @@ pub struct Shelf<L> {
 #[derive(Debug)]
 pub(super) struct Kept<L> {
     pub(super) low: Option<Arc<L>>,
-    /// The worker that fetches new codes.
     pub(super) loader: Option<u16>,
 }
 
 impl<L: LowHalf> Shelf<L> {
-    /// `low` has the codes, if there are any. Otherwise the first worker fetches codes.
+    /// Without `low`, the first worker fetches codes.
     pub fn new(low: Option<L>) -> Shelf<L> {
         Shelf {
             kept: Mutex::new(Kept {

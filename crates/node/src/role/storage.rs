@@ -1,5 +1,4 @@
-//! The storage role: the rankings in progress of one connection, and the changes that the
-//! connection requested.
+//! The storage role: the rankings and changes of one connection.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,9 +18,7 @@ pub struct Slots {
     taken: AtomicUsize,
 }
 
-/// A ranking's slot among the [`Slots`]. The drop of this value frees the slot. Drop it only after
-/// the last resource of the ranking is released. So if a ranking waits for a stalled device,
-/// neither a deadline nor the end of the connection frees its slot.
+/// A ranking's slot among the [`Slots`]. Drop it last, so that a stalled read keeps its slot.
 #[derive(Debug)]
 pub struct Slot(Arc<Slots>);
 
@@ -57,8 +54,7 @@ impl Drop for Slot {
 pub enum Job<'a> {
     /// Rank nodes.
     Rank(RankJob<'a>),
-    /// Make a change, if its client still wants it ([`StorageState::starts`]). The caller passes
-    /// the result to [`StorageState::changed`].
+    /// Make a change if [`StorageState::starts`], and pass the result to [`StorageState::changed`].
     Change {
         /// The id of the request.
         id: u64,
@@ -84,7 +80,7 @@ pub struct RankJob<'a> {
     pub nodes: &'a [u32],
     /// The client's deadline.
     pub until: Duration,
-    /// The caller drops this when no part of the ranking remains.
+    /// The caller drops the slot when no part of the ranking remains.
     pub slot: Slot,
 }
 
@@ -93,7 +89,7 @@ pub struct RankJob<'a> {
 pub struct NotRanked<'a> {
     /// The error of the half.
     pub why: &'a HalfError,
-    /// Whether storage has given up the state during the ranking. If so, the search begins again.
+    /// Whether storage gave up the state meanwhile; if so, the search begins again.
     pub gone: bool,
 }
 
@@ -102,16 +98,14 @@ pub struct NotRanked<'a> {
 pub struct StorageState {
     slots: Arc<Slots>,
     changes: Arc<Changes>,
-    /// The rankings in progress, by id: the state, and the client's deadline.
+    /// The state and the deadline of each ranking, by id.
     ranking: HashMap<u64, (u64, Duration)>,
     nodes: Vec<u32>,
-    /// The table in which the connection records the state that it uses, the number of the
-    /// connection in that table, and the last state that it recorded.
+    /// The table of used states, the number of this connection in it, and its last recorded state.
     line: Option<(Arc<Going>, u64, u64)>,
 }
 
 impl StorageState {
-    /// The time after which the server stops work for a client without a deadline.
     const PATIENCE: Duration = Duration::from_secs(60);
 
     /// A new connection to a server with these slots and changes.
@@ -125,15 +119,14 @@ impl StorageState {
         }
     }
 
-    /// Makes the connection record the state of the index that it uses in `going`, until
-    /// [`left`](Self::left).
+    /// Makes the connection record the state that it uses in `going`.
     pub fn among(mut self, going: Arc<Going>) -> StorageState {
         let name = going.come();
         self.line = Some((going, name, 0));
         self
     }
 
-    /// Called when the connection has ended. `now` is a time on the clock of the [`Going`].
+    /// Called when the connection has ended, with a time on the clock of the [`Going`].
     pub fn left(&mut self, now: Duration) {
         if let Some((going, name, _)) = self.line.take() {
             going.left(now, name);
@@ -145,7 +138,7 @@ impl StorageState {
         self.ranking.len()
     }
 
-    /// Processes a frame. Appends the reply, or returns the work that the caller has to do first.
+    /// Processes a frame. Appends the reply, or returns work for the caller.
     ///
     /// # Errors
     /// The frame is no message of a compute server. The caller has to close the connection.
@@ -201,10 +194,6 @@ impl StorageState {
         }))
     }
 
-    /// The ranking to make, or `None` if it is already in progress.
-    ///
-    /// # Errors
-    /// The request is refused. The error has the reason and the text.
     fn rank<'a, R: Ranker>(
         &'a mut self,
         Head { id, state, .. }: Head,
@@ -226,7 +215,7 @@ impl StorageState {
             let text = other_state(ranker.collection().state, state);
             return Err((Reason::OtherState, text));
         };
-        // The reply to the first request is also the reply to a repeated one.
+        // A repeated request gets the reply of the first.
         if self.ranking.contains_key(&id) {
             return Ok(None);
         }
@@ -251,8 +240,7 @@ impl StorageState {
         })))
     }
 
-    /// The change to make. `None` if its outcome is known, or if it must not be made any more. In
-    /// these cases the reply is appended.
+    /// Returns `None`, and appends the reply, if the change must not be made now.
     fn change<'a>(
         &self,
         head: Head,
@@ -274,8 +262,7 @@ impl StorageState {
         }
     }
 
-    /// Processes the result of a ranking. Appends the reply, or a refusal if the deadline has
-    /// passed.
+    /// Appends the reply of a ranking, or a refusal after the deadline.
     pub fn ranked(
         &mut self,
         now: Duration,
@@ -288,8 +275,7 @@ impl StorageState {
         };
         let head = Head { id, state, left: 0 };
         if until < now {
-            // The deadline has passed, but the server still replies, so that the client knows that
-            // storage is alive.
+            // A late reply shows the client that storage is alive.
             let text = "the ranking was not done in time";
             let reason = Reason::Deadline;
             return append_refusal(head, reason, text, out);
@@ -303,16 +289,13 @@ impl StorageState {
         }
     }
 
-    /// Called if there is no space for a change that [`message`](Self::message) returned. Its
-    /// client may request it again.
+    /// Called if there is no space for a change; its client may request it again.
     pub fn no_room(&self, (id, token): (u64, Token), text: &str, out: &mut Vec<u8>) {
         self.changes.back(token);
         append_refusal(head_of(id), Reason::Busy, text, out);
     }
 
-    /// Whether the caller has to make a change that [`message`](Self::message) returned. If the
-    /// deadline of the change has passed, the result is false, and the reply is appended. The
-    /// result is also false if storage has told the client that the change is withdrawn.
+    /// Returns false if the change was withdrawn, or is late and now refused.
     pub fn starts(
         &self,
         now: Duration,
@@ -320,8 +303,7 @@ impl StorageState {
         out: &mut Vec<u8>,
     ) -> bool {
         if now >= until {
-            // After the deadline, the client may have changed the same ids again. So storage must
-            // not make the change now.
+            // After the deadline, the client may have changed the same ids again.
             let text = "the change waited until its deadline; the change was not made, and will not be made";
             let end = End::not(Reason::GivenUp, text);
             self.changes.end(token, end.clone());
@@ -331,8 +313,7 @@ impl StorageState {
         self.changes.starts(token)
     }
 
-    /// Processes the outcome of a change for which [`starts`](Self::starts) returned true, and
-    /// appends the reply. The caller calls this even if the connection has ended.
+    /// Appends the reply of a change that [`starts`](Self::starts) allowed.
     pub fn changed(
         &self,
         (id, token): (u64, Token),
@@ -362,7 +343,6 @@ fn head_of(id: u64) -> Head {
     }
 }
 
-/// Appends the reply for a change with a known state.
 fn answer_known(head: Head, known: Known, out: &mut Vec<u8>) {
     match known {
         Known::New => {}
@@ -370,7 +350,7 @@ fn answer_known(head: Head, known: Known, out: &mut Vec<u8>) {
             let text = "the server is making this change, which is not durable yet";
             append_refusal(head, Reason::Busy, text, out);
         }
-        // The reply names this run of storage, so that the client can send the change to this run.
+        // The client can send the change to the run that the reply names.
         Known::OtherRun(run) => {
             let text = "this change was sent before the storage server was restarted, or the server has forgotten this client";
             append_refusal(Head { state: run, ..head }, Reason::OtherState, text, out);
@@ -380,8 +360,6 @@ fn answer_known(head: Head, known: Known, out: &mut Vec<u8>) {
     }
 }
 
-/// The reason why a change does not fit a collection with rows of `row_bytes` bytes, if there is
-/// one.
 fn misfit((upserts, rows): (Ids<'_>, &[u8]), deletes: Ids<'_>, row_bytes: u32) -> Option<String> {
     let right = upserts.len() * row_bytes as usize;
     if rows.len() != right {

@@ -1,5 +1,5 @@
-//! Keeps storage from giving up the state of the memory server, even without searches. A compute
-//! server names that state to storage again and again, as a lease is renewed.
+//! Keeps storage from giving up the memory server's state, even without searches: a compute server
+//! names that state again and again, as a lease is renewed.
 //!
 //! ```text
 //!   compute ──low codes of no nodes, in the state of the own codes──> memory
@@ -7,16 +7,13 @@
 //!           ──rank no nodes, in the state of memory──> storage   keeps it for another minute
 //! ```
 //!
-//! Storage keeps the checkpoint before a merge until no server has used it for a minute. Until then
-//! storage does not merge again. Memory servers have no connection to storage, and compute servers
-//! have connections to both. So each compute server vouches for its memory server, several times a
-//! minute.
+//! Storage keeps the checkpoint before a merge, and does not merge again, until no server has used
+//! it for a minute. Memory servers have no connection to storage, so each compute server vouches
+//! for its memory server.
 //!
-//! A memory server may adopt the checkpoint of a merge late, or never. As long as the memory server
-//! answers, storage ranks searches in the memory server's state. A memory server that has
-//! disconnected or is silent delays merges for at most a minute. A compute server names the state
-//! after a merge as soon as it has the low codes of that state. When all compute servers have named
-//! the new state, storage gives up the old state at once (`going.rs`).
+//! A memory server may adopt a new checkpoint late or never. While it answers, storage ranks in its
+//! state. A lost memory server delays merges for at most a minute. When all compute servers have
+//! named the new state, storage gives up the old state at once (`going.rs`).
 
 use std::time::Duration;
 
@@ -25,10 +22,9 @@ use super::out::Out;
 use super::searching::Common;
 use crate::wire::{Frame, Head, Message, Reason, append_rank};
 
-/// The renewals of a worker.
 #[derive(Debug)]
 pub(super) struct Vouching {
-    /// The time of the next request to the memory server. [`Duration::MAX`] without a connection.
+    /// [`Duration::MAX`] without a connection.
     pub(super) next: Duration,
     /// The id of the last request, while it is unanswered.
     asked: Option<u64>,
@@ -44,8 +40,7 @@ impl Default for Vouching {
 }
 
 impl<L: LowHalf> Common<L> {
-    /// Called when the memory server is connected or has disconnected. Earlier requests will get no
-    /// reply.
+    /// Earlier requests will get no reply.
     pub(super) fn vouch_from(&mut self, now: Option<Duration>) {
         let pause = self.options.vouch;
         self.vouching = Vouching {
@@ -54,8 +49,7 @@ impl<L: LowHalf> Common<L> {
         };
     }
 
-    /// Called when new low codes arrived. Names the new state to storage at once, so that storage
-    /// can give up the earlier state.
+    /// With new low codes, storage can give up the earlier state at once.
     pub(super) fn vouch_soon(&mut self, now: Duration, out: &mut Out) {
         if self.vouching.next < Duration::MAX {
             self.vouching.next = now;
@@ -63,7 +57,6 @@ impl<L: LowHalf> Common<L> {
         }
     }
 
-    /// Asks the memory server for its state, if the request is due.
     pub(super) fn vouch(&mut self, now: Duration, out: &mut Out) {
         if now < self.vouching.next {
             return;
@@ -71,16 +64,14 @@ impl<L: LowHalf> Common<L> {
         self.vouch_from(Some(now));
         let id = self.id();
         self.vouching.asked = Some(id);
-        // The state is 0 before there are low codes. The server then replies with its own state.
+        // With state 0, before there are codes, the server replies with its own state.
         let state = (self.low.as_ref()).map_or(0, |low| low.collection().state);
         let head = Head { id, state, left: 0 };
         let (from, count, kept) = (0, 0, u32::MAX);
         Message::LowCodes { from, count, kept }.append(head, &mut out.memory);
     }
 
-    /// Processes the memory server's reply, and names its state to storage. Returns `None` if the
-    /// frame is no such reply. Otherwise returns whether the state differs from the state of the
-    /// low codes.
+    /// Returns whether the state differs from the low codes' state, or `None` for another frame.
     pub(super) fn vouched(
         &mut self,
         frame: &Frame<'_>,
@@ -94,7 +85,6 @@ impl<L: LowHalf> Common<L> {
                 reason: Reason::OtherState,
                 ..
             } => true,
-            // The reply names no state.
             _ => return Some(false),
         };
         let state = frame.head.state;

@@ -1,5 +1,5 @@
-//! Searches and changes that wait for a worker of a compute server. The number of waiting requests
-//! is bounded. Each request waits at most until its client's deadline.
+//! Requests that wait for a worker of a compute server. Their number is bounded, and none waits
+//! beyond its client's deadline.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -46,10 +46,10 @@ pub enum Wants {
     },
 }
 
-/// The work that a client's message leaves for the caller ([`Waiting::message`]).
+/// The work that [`Waiting::message`] leaves for the caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// Whether the message has added a request that waits for a worker.
+    /// Whether a request was added that waits for a worker.
     pub waits: bool,
     /// A change that workers have to drop ([`given_up`](super::Worker::given_up)).
     pub given_up: Option<Token>,
@@ -61,7 +61,6 @@ impl Request {
         matches!(self.wants, Wants::Change { .. })
     }
 
-    /// The bytes that the request keeps in memory while it waits.
     fn bytes(&self) -> usize {
         match &self.wants {
             Wants::Search { row, .. } => row.len(),
@@ -69,7 +68,7 @@ impl Request {
         }
     }
 
-    /// Whether the request makes this change, for any run of storage. A withdrawal does not count.
+    /// A withdrawal does not count.
     pub(super) fn is(&self, token: Token) -> bool {
         match self.wants {
             Wants::Change {
@@ -89,41 +88,33 @@ impl Request {
     }
 }
 
-/// The reply to a change that its client has withdrawn. The client does not read this text.
+/// The client does not read this text.
 pub(super) const GIVEN_UP: &str = "the client has given up this change";
 
-/// The requests that wait for a worker, and the ids of the requests in progress.
+/// The requests that wait, and the ids of those in progress.
 #[derive(Debug)]
 pub struct Waiting {
     most: usize,
-    /// The length of the high list (D_high) and the beam width, for clients that request the
-    /// server's defaults.
+    /// The default D_high and beam width.
     usual: (u32, u32),
     patience: Duration,
     queue: VecDeque<Request>,
-    /// No request expires before this time. So the queue need not be scanned each time that a
-    /// worker removes a request.
+    /// No request expires before this time, so the queue need not be scanned at each removal.
     next: Duration,
-    /// The bytes of the rows and changes in the queue.
     bytes: usize,
-    /// The last reason that a worker reported why searches cannot continue.
     trouble: Option<String>,
-    /// Requests that wait or are in progress, by client and id.
     known: HashSet<(u64, u64)>,
 }
 
 impl Waiting {
-    /// The largest list size, and the largest number of results, that a client may request. If the
-    /// server's default list size is larger, the default is the limit.
+    /// The largest list size and number of results, unless the default list is larger.
     pub const MOST_LIST: u32 = 8192;
-    /// The largest beam width. If the server's default is larger, the default is the limit.
+    /// The largest beam width, unless the server's default is larger.
     pub const MOST_BEAM: u32 = 256;
-    /// The largest number of bytes of waiting rows. One client may use half of these bytes, and
-    /// half of the waiting requests, so that other clients have space.
+    /// The most bytes of waiting rows. One client may use half of the bytes and requests.
     pub const MOST_BYTES: usize = 64 << 20;
 
-    /// Creates a queue for `most` requests. `list` and `beam` are the defaults for clients that
-    /// name none. `patience` is the time that a client without a deadline waits.
+    /// Creates a queue for `most` requests, with defaults for `list`, `beam` and deadline.
     pub fn new(most: usize, list: u32, beam: u32, patience: Duration) -> Waiting {
         Waiting {
             most,
@@ -147,14 +138,8 @@ impl Waiting {
         self.queue.is_empty()
     }
 
-    /// Processes a client's message. A search or a change is queued. A message that needs no worker
-    /// is answered at once. If there is no space, requests whose deadline has passed are answered
-    /// first. If there is still no space, the new request is refused. A repeated request that is
-    /// not answered yet is ignored.
-    ///
-    /// `collection` is the collection that is searched, if it is known yet. `trouble` is the reason
-    /// why no search could be answered now. The reply to a request for a description has this
-    /// reason, while searches continue to wait.
+    /// Queues a search or a change, and answers other messages at once. Ignores repeated requests.
+    /// `trouble` is the reason why no search could be answered now.
     ///
     /// # Errors
     /// The frame is no message of a client. The caller has to close the connection.
@@ -186,7 +171,6 @@ impl Waiting {
                 let or = |asked: u32, usual: u32| if asked == 0 { usual } else { asked };
                 Wants::Search {
                     k,
-                    // A list smaller than the number of results could not contain them.
                     list: or(list, self.usual.0).max(k),
                     beam: or(beam, self.usual.1),
                     row: row.to_vec(),
@@ -239,7 +223,6 @@ impl Waiting {
         Ok(taken)
     }
 
-    /// Called when a change is withdrawn. If the change still waits, it is never sent to storage.
     fn give_up(&mut self, token: Token, out: &mut Out) {
         let (known, bytes) = (&mut self.known, &mut self.bytes);
         self.queue.retain(|request| {
@@ -259,8 +242,7 @@ impl Waiting {
         });
     }
 
-    /// The text that refuses a k, a list size or a beam width over the limit. There is a limit
-    /// because a large request delays all other requests.
+    /// A limit exists because a large request delays all others.
     fn too_much(&self, [k, list, beam]: [u32; 3]) -> Option<String> {
         let (most_list, most_beam) = (
             Self::MOST_LIST.max(self.usual.0),
@@ -277,15 +259,13 @@ impl Waiting {
         ))
     }
 
-    /// First removes requests whose deadline has passed. If there is still no space for one more
-    /// request, returns the text of the refusal.
+    /// Returns the text of a refusal, if removing late requests frees no space.
     fn no_room(&mut self, now: Duration, request: &Request, out: &mut Out) -> Option<String> {
         if self.is_greedy(request.client, request.bytes()) {
             let text = "this connection has as many queries and changes waiting as this compute server allows. Ask another server, or ask later";
             return Some(text.to_owned());
         }
         if self.queue.len() >= self.most {
-            // Some requests whose deadline has passed may still be in the queue.
             let trouble = self.trouble.take();
             self.expire(now, trouble.as_deref(), out);
         }
@@ -298,7 +278,6 @@ impl Waiting {
         })
     }
 
-    /// Whether a client already uses its share, or would exceed it with `row` more bytes.
     fn is_greedy(&self, client: u64, row: usize) -> bool {
         let (most, most_bytes) = ((self.most / 2).max(1), Self::MOST_BYTES / 2);
         if self.queue.len() < most && self.bytes + row <= most_bytes {
@@ -311,16 +290,13 @@ impl Waiting {
         count >= most || bytes > most_bytes
     }
 
-    /// The next search for a worker. `trouble` is the worker's obstacle
-    /// ([`Worker::trouble`](super::Worker::trouble)). The worker calls [`over`](Self::over) when
-    /// the search is answered.
+    /// The next search for a worker, which calls [`over`](Self::over) after it.
     pub fn pop(&mut self, now: Duration, trouble: Option<&str>, out: &mut Out) -> Option<Request> {
         self.expire(now, trouble, out);
         self.next_of(|request| !request.is_change())
     }
 
-    /// The next change for a worker. Changes need no memory server, so an obstacle for searches
-    /// does not matter.
+    /// The next change for a worker. Changes need no memory server.
     pub fn pop_change(&mut self) -> Option<Request> {
         self.next_of(Request::is_change)
     }
@@ -337,14 +313,12 @@ impl Waiting {
         self.queue.iter().any(Request::is_change)
     }
 
-    /// The earliest deadline of the waiting requests. A worker may have removed that request
-    /// already.
+    /// The earliest deadline of the waiting requests, or an earlier time.
     pub fn next_expiry(&self) -> Option<Duration> {
         (!self.queue.is_empty()).then_some(self.next)
     }
 
-    /// Refuses requests whose deadline has passed. `trouble` is the obstacle that keeps workers
-    /// from serving them.
+    /// Refuses requests past their deadline, with the obstacle `trouble`.
     pub fn expire(&mut self, now: Duration, trouble: Option<&str>, out: &mut Out) {
         if self.trouble.as_deref() != trouble {
             self.trouble = trouble.map(str::to_owned);
@@ -376,7 +350,7 @@ impl Waiting {
         self.known.remove(&(client, id));
     }
 
-    /// Called when a client has disconnected. The client's requests are dropped.
+    /// Called when a client has disconnected.
     pub fn gone(&mut self, client: u64) {
         self.queue.retain(|request| request.client != client);
         self.bytes = self.queue.iter().map(Request::bytes).sum();
@@ -384,8 +358,6 @@ impl Waiting {
     }
 }
 
-/// Replies with a description of the collection, or with the reason why no search could be answered
-/// now.
 fn describe(
     client: u64,
     head: Head,

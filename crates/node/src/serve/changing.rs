@@ -1,5 +1,4 @@
-//! A client's changes, made in parts. `stratann cluster upsert`, `stratann cluster delete` and the
-//! Python package use this module.
+//! A client's changes, in parts, for the command and the Python package.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -8,7 +7,7 @@ use super::client::Client;
 use crate::role::{Asked, Doubt, Failure};
 use crate::wire::{Changed, MOST_ASKED, MOST_NODES, MOST_WANTED};
 
-/// The largest number of ids of a part. The next constant limits the bytes of its rows.
+/// The largest number of ids of a part, and of bytes of its rows.
 const MOST_IDS: usize = MOST_NODES / 2;
 const MOST_ROWS: usize = 1 << 20;
 const _: () = assert!(MOST_ROWS + 16 * MOST_IDS + 8 * MOST_WANTED + 64 < MOST_ASKED);
@@ -34,14 +33,11 @@ pub struct Done {
     pub upserted: u64,
     /// The number of ids that were deleted.
     pub deleted: u64,
-    /// The number of ids to delete that did not exist after a restart of storage. The run before
-    /// the restart may have deleted them.
+    /// Missing ids that storage may have deleted before its restart.
     pub unsure: u64,
 }
 
 impl Done {
-    /// Adds a part with `ids` ids. `again` is whether an earlier run of storage may have made the
-    /// part.
     fn add(&mut self, part: Changed, again: bool, ids: usize) {
         self.upserted += u64::from(part.upserted);
         self.deleted += u64::from(part.deleted);
@@ -59,11 +55,9 @@ pub struct Unfinished {
     pub done: Done,
     /// The number of ids in the durable part, including ids to delete that did not exist.
     pub acknowledged: usize,
-    /// The number of ids in doubt, which follow the ids of the durable part. All or some of the ids
-    /// in doubt may have been changed too.
+    /// The number of ids in doubt, which follow the durable part and may have been changed.
     pub unknown: usize,
-    /// Whether storage may still change the ids in doubt later. This is true if the client could
-    /// tell no server that it withdraws the change.
+    /// Whether storage may still change the ids in doubt.
     pub yet: bool,
     /// The number of all ids of the change.
     pub total: usize,
@@ -106,33 +100,27 @@ impl fmt::Display for Unfinished {
     }
 }
 
-/// An id that occurs twice, if there is one. If an id occurs twice, it is unclear which of its
-/// vectors is the last.
+/// Returns an id that occurs twice, since it is unclear which of its vectors is the last.
 pub fn twice(ids: &[u64]) -> Option<u64> {
     let mut seen = HashSet::with_capacity(ids.len());
     ids.iter().copied().find(|&id| !seen.insert(id))
 }
 
 impl Client {
-    /// Puts rows into the index, and replaces the vectors that have the same ids. When the call
-    /// returns, the rows are durable on storage. Every search that begins after that finds them.
+    /// Inserts or replaces rows. On return, they are durable, and every later search finds them.
     ///
-    /// The change is made in parts of a mebibyte, one after the other. For each part, `read`
-    /// receives the number of the part's first row, and a buffer for the rows of the part, of
-    /// `row_bytes` bytes each. After each part, `goes_on` receives the number of the part's rows,
-    /// and returns whether to continue. While a part is in progress, `goes_on` is also called
-    /// several times a second, with 0.
+    /// The parts have a mebibyte. `read` receives the number of a part's first row, and a buffer
+    /// for its rows of `row_bytes` bytes each. `goes_on` receives the number of rows after each
+    /// part, and 0 several times a second; if it returns false, the change ends.
     ///
     /// # Errors
-    /// [`Unfinished`], with the durable part and the part in doubt. If an id is given twice,
-    /// nothing is changed. Otherwise `read` failed, or a part was refused, failed, or was not
-    /// answered in time. If a part is interrupted or not answered in time, the call asks storage
-    /// for the outcome of the part, for one second.
+    /// [`Unfinished`], with the durable part and the part in doubt: `read` failed, or a part was
+    /// refused, failed, interrupted or late. For the outcome of an interrupted or late part, the
+    /// call waits one second. If an id is given twice, nothing is changed.
     ///
-    /// The caller may make the same change again, because each row replaces the row that has the
-    /// same id. After a later acknowledged change of this client, storage makes no part of an
-    /// unfinished change. Unless [`yet`](Unfinished::yet) is set, storage also makes none after
-    /// this call.
+    /// The same change may be made again. Storage makes no part of an unfinished change after a
+    /// later acknowledged change of this client. Unless [`yet`](Unfinished::yet) is set, storage
+    /// also makes none after this call.
     pub fn upsert(
         &self,
         ids: &[u64],
@@ -149,8 +137,7 @@ impl Client {
         self.in_parts(ids, most, part, goes_on)
     }
 
-    /// Deletes ids, if they exist. In all other respects, the call is like
-    /// [`upsert`](Self::upsert).
+    /// Deletes ids, if they exist, like [`upsert`](Self::upsert).
     ///
     /// # Errors
     /// The errors of [`upsert`](Self::upsert).
@@ -163,8 +150,7 @@ impl Client {
         self.in_parts(ids, MOST_IDS, part, goes_on)
     }
 
-    /// Makes a change, `most` ids at a time. `part` returns the ids to upsert, their rows, and the
-    /// ids to delete.
+    /// `part` returns the ids to upsert, their rows, and the ids to delete.
     fn in_parts(
         &self,
         ids: &[u64],
@@ -195,7 +181,6 @@ impl Client {
                     };
                     self.changed(asked, &mut || goes_on(0))
                 }
-                // The part was not sent.
                 Err(why) => Err((why, Doubt::Nothing)),
             };
             let stopped = |done, acknowledged, doubt, why| Unfinished {

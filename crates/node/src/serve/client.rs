@@ -15,20 +15,17 @@ use crate::options::NodeError;
 use crate::role::{Asked, ClientState, Doubt, Failure, Found, Outcome};
 use crate::wire::{Changed, Collection, MOST_NODES};
 
-/// The interval at which a waiting thread asks whether to continue.
 const LOOKS: Duration = Duration::from_millis(50);
 
 /// The time limits of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientOptions {
-    /// The time limit of a query. The same limit applies to connecting, over all servers together.
+    /// The time limit of a query, and of connecting to any of the servers.
     pub patience: Duration,
-    /// The time after which an unanswered query is sent again. The time grows with each repetition.
+    /// The first interval at which an unanswered query is sent again; later intervals grow.
     pub retry: Duration,
-    /// The time without any reply after which the client asks the next server. If a server reports
-    /// that it waits for other servers, the client asks the next server at once. A client of a
-    /// single server first asks this server for a sign of life. If no sign of life arrives in the
-    /// same time, the client connects again.
+    /// The silence after which the client asks the next server. A client of one server first asks
+    /// it for a sign of life, and connects again if none arrives in the same time.
     pub silence: Duration,
 }
 
@@ -42,8 +39,7 @@ impl Default for ClientOptions {
     }
 }
 
-/// A client. It has one connection, with many queries in flight. If the connection ends, the client
-/// connects to the next of its servers and repeats its requests.
+/// A client with one connection for many queries, which reconnects and repeats requests.
 pub struct Client {
     keeper: Arc<Keeper>,
     shared: Arc<Shared>,
@@ -55,16 +51,14 @@ struct Shared {
     state: Mutex<State>,
     stirs: Condvar,
     counts: Arc<Counts>,
-    /// The time without any reply after which the client asks the next server.
     silence: Duration,
-    /// Whether the client has only one server. If so, the client asks this server for a sign of
-    /// life before it replaces the connection.
+    /// Whether the client has only one server.
     alone: bool,
 }
 
 struct State {
     state: ClientState,
-    /// The kinds of connection errors that the client has logged since the last reply.
+    /// The logged kinds of errors since the last reply.
     said: Vec<String>,
     outbox: Option<Arc<Outbox>>,
     ended: HashMap<u64, Result<Outcome, Failure>>,
@@ -132,28 +126,21 @@ impl Correspondent for Connection {
     }
 }
 
-/// The time for which the client waits for the outcome of a withdrawn change.
 const FATE: Duration = Duration::from_secs(1);
 
-/// The outcome of a withdrawn change.
 enum Fate {
-    /// Storage has not made the change and will not make it.
     Nothing,
-    /// The change had ended already.
     Ended(Result<Outcome, Failure>),
-    /// Servers were asked for the outcome.
     Asked(Pending),
 }
 
-/// A query or a change in flight. If this value is dropped, the client ignores the answer.
+/// A request in flight. After its drop, the answer is ignored.
 pub struct Pending {
     shared: Arc<Shared>,
     id: u64,
 }
 
 impl Pending {
-    /// Waits for the reply while `goes_on` returns true. `goes_on` is called from time to time.
-    /// Returns `None` if `goes_on` returned false.
     fn outcome(&self, goes_on: &mut dyn FnMut() -> bool) -> Option<Result<Outcome, Failure>> {
         let (mut out, mut late) = (Vec::new(), Vec::new());
         let mut state = self.shared.state();
@@ -193,15 +180,13 @@ impl Pending {
                 drop(state);
                 if let Some(outbox) = outbox {
                     match silent {
-                        // After this call, the keeper connects to the next server.
                         true => outbox.close(),
                         false => outbox.post(&out),
                     }
                 }
                 out.clear();
                 state = self.shared.state();
-                // The reply may have arrived before this wait, and its notification is not
-                // repeated.
+                // The notification of a reply that has already arrived is not repeated.
                 if !silent || state.ended.contains_key(&self.id) {
                     continue;
                 }
@@ -226,8 +211,7 @@ impl Pending {
             .unwrap_or_else(|| unreachable!("`goes_on` never returned false"))
     }
 
-    /// Waits for the result like [`wait`](Self::wait), while `goes_on` returns true. The call asks
-    /// `goes_on` several times a second. Returns `None` if `goes_on` returned false.
+    /// Like [`wait`](Self::wait), but `None` if `goes_on`, called several times a second, is false.
     pub fn wait_while(self, mut goes_on: impl FnMut() -> bool) -> Option<Result<Found, Failure>> {
         let found = self.outcome(&mut goes_on)?;
         Some(found.map(|outcome| match outcome {
@@ -240,12 +224,10 @@ impl Pending {
 }
 
 impl Pending {
-    /// Withdraws a change, and asks for its outcome, which is final.
     fn give_up(&self) -> Fate {
         let now = self.shared.began.elapsed();
         let mut out = Vec::new();
         let mut state = self.shared.state();
-        // The change may have ended since the last check.
         if let Some(ended) = state.ended.remove(&self.id) {
             return Fate::Ended(ended);
         }
@@ -266,14 +248,12 @@ impl Drop for Pending {
         state.ended.remove(&self.id);
         let outbox = state.outbox.clone();
         drop(state);
-        // These bytes tell servers that the change is withdrawn.
         if !out.is_empty() {
             outbox.into_iter().for_each(|outbox| outbox.post(&out));
         }
     }
 }
 
-/// The effect of a change, from the reply to it.
 fn made(outcome: Result<Outcome, Failure>) -> Result<(Changed, bool), Failure> {
     match outcome? {
         Outcome::Changed { changed, again } => Ok((changed, again)),
@@ -287,15 +267,13 @@ impl Client {
     /// Connects to the first of several compute servers that can be reached.
     ///
     /// # Errors
-    /// No server can be reached within the time of a query. The error lists the reason for each
-    /// server.
+    /// No server can be reached within the time of a query, with the reason for each.
     pub fn connect(servers: Vec<Place>, options: ClientOptions) -> Result<Client, NodeError> {
         let connected = Client::connect_while(servers, options, || true)?;
         Ok(connected.unwrap_or_else(|| unreachable!("`goes_on` never returned false")))
     }
 
-    /// Connects like [`connect`](Self::connect), while `goes_on` returns true. The call asks
-    /// `goes_on` several times a second. Returns `None` if `goes_on` returned false.
+    /// Like [`connect`](Self::connect), but `None` if the often called `goes_on` returns false.
     ///
     /// # Errors
     /// The errors of [`connect`](Self::connect), or no thread could be started.
@@ -310,15 +288,14 @@ impl Client {
         let destination = Destination {
             places: servers.iter().map(|place| place.within(each)).collect(),
             protocol: Protocol::Compute,
-            // A caller must not wait for a slow peer, because requests have deadlines. So a new
-            // thread continues slow writes.
+            // Requests have deadlines, so callers must not wait for a slow peer.
             batching: None,
             counts: counts.clone(),
         };
         let destination = Arc::new(destination);
         let (told, hears) = mpsc::sync_channel(1);
         let theirs = destination.clone();
-        // The thread ends by itself, at the latest when the time of a query has passed.
+        // The thread ends by itself within the time of a query.
         let connects = move || drop(told.send(theirs.connect(0)));
         let named = thread::Builder::new().name("stratann-connect".to_owned());
         named.spawn(connects).map_err(NodeError::Thread)?;
@@ -361,7 +338,7 @@ impl Client {
         }))
     }
 
-    /// Returns a client with the same connection, and with another time limit for each query.
+    /// Returns a client of the same connection with another time limit.
     #[must_use]
     pub fn within(&self, patience: Duration) -> Client {
         Client {
@@ -390,14 +367,10 @@ impl Client {
         }
     }
 
-    /// Sends a query for the `k` nearest vectors, and does not wait. `row` has the collection's
-    /// element type, as bytes. `list` is the length of the high list (D_high), and `beam` is the
-    /// number of candidates that a step expands. For `list` and `beam`, 0 means the server's
-    /// default.
+    /// Sends a query for the `k` nearest vectors without waiting. `row` has the collection's
+    /// element type, as bytes. `list` is D_high, `beam` the beam width, and 0 the server's default.
     pub fn submit(&self, row: &[u8], k: u32, list: u32, beam: u32) -> Pending {
-        // Numbers over the limit of a message would end the connection. They are reduced to the
-        // limit of a message. This limit is higher than every server's limit, so the server still
-        // refuses the request with a reason.
+        // Numbers over a message's limit would end the connection; reduced, they are refused.
         let [k, list, beam] = [k, list, beam].map(|asked| asked.min(MOST_NODES as u32));
         self.ask(Asked::Search {
             k,
@@ -424,9 +397,7 @@ impl Client {
         found.unwrap_or_else(|| unreachable!("`goes_on` never returned false"))
     }
 
-    /// Returns the description like [`collection`](Self::collection), but waits only while
-    /// `goes_on` returns true. The call asks `goes_on` several times a second. Returns `None` if
-    /// `goes_on` returned false.
+    /// Returns the description, or `None` when `goes_on` is false.
     pub fn collection_while(
         &self,
         mut goes_on: impl FnMut() -> bool,
@@ -434,8 +405,7 @@ impl Client {
         self.described(false, &mut goes_on)
     }
 
-    /// Returns the description like [`collection_while`](Self::collection_while), for changes. This
-    /// call needs only storage, so changes continue without a memory server.
+    /// Like [`collection_while`](Self::collection_while), for changes, which need only storage.
     pub fn changeable_while(
         &self,
         mut goes_on: impl FnMut() -> bool,
@@ -459,9 +429,8 @@ impl Client {
         }))
     }
 
-    /// Makes a change, and waits while `goes_on` returns true. If the wait ends before the outcome
-    /// is known, the client withdraws the change and waits briefly for the outcome. Returns the
-    /// effect, and whether an earlier run of storage may have made the change.
+    /// Makes a change while `goes_on` returns true, and otherwise withdraws it and waits briefly.
+    /// Returns whether an earlier run of storage may have made the change.
     pub(super) fn changed(
         &self,
         asked: Asked,
@@ -500,8 +469,7 @@ impl Client {
         self.shared.counts.traffic()
     }
 
-    /// Closes the connection when no client from [`within`](Self::within) uses it any more. Queries
-    /// in flight fail at their deadline.
+    /// Closes the connection after its last use by [`within`](Self::within).
     pub fn close(self) {
         drop(self.keeper);
     }

@@ -1,5 +1,4 @@
-//! A memory server serves the lists and codes of one checkpoint. This module looks for newer
-//! checkpoints, and lets the memory server serve them.
+//! Looks for newer checkpoints, and lets a memory server serve them.
 
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,8 +14,7 @@ use crate::role::HighHalf;
 /// Returns whether the thread has to end.
 pub type Over<'a> = dyn Fn() -> bool + Sync + 'a;
 
-/// A thread that looks for newer lists and codes. If this value is dropped, the thread ends after
-/// the load in progress.
+/// A thread that looks for newer checkpoints. On drop, it ends after the load in progress.
 pub struct Follower {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
@@ -30,10 +28,8 @@ struct Stop {
 }
 
 impl Follower {
-    /// Calls `look` at intervals of `every`, and [puts](Newest::put) the result in place. The
-    /// thread does not call `look` while a server still uses the checkpoint before the last one. If
-    /// `look` fails, the thread logs the first error, and calls `look` again. `look` may take long.
-    /// It receives a function that returns whether `look` should stop early.
+    /// [Puts](Newest::put) the results of `look` in place, at intervals of `every`, unless a server
+    /// uses the checkpoint before the last. `look` gets a function that tells it to stop early.
     ///
     /// # Errors
     /// No thread could be started.
@@ -53,7 +49,7 @@ impl Follower {
             let mut trouble = false;
             while told.wait(every) {
                 newest.forget_unused();
-                // Without this check, three checkpoints could be in memory at once.
+                // Otherwise, three checkpoints could be in memory.
                 if newest.has_before() {
                     continue;
                 }
@@ -90,7 +86,7 @@ impl Follower {
 }
 
 impl Stop {
-    /// Waits for a time. Returns false if the thread has to end.
+    /// Returns false if the thread has to end.
     fn wait(&self, time: Duration) -> bool {
         let lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         let goes_on = |(): &mut ()| !self.stopped.load(Ordering::SeqCst);
@@ -111,7 +107,6 @@ impl Drop for Follower {
         }
         self.stop.stirs.notify_all();
         if let Some(thread) = self.thread.take() {
-            // The panic has already been reported on standard error.
             let _ = thread.join();
         }
     }

@@ -1,13 +1,10 @@
-//! The servers of an index. `stratann memory-server INDEX`, the similar commands and the Python
-//! package start them.
+//! The servers of an index, for the command and the Python package.
 //!
 //! ```text
 //!   MemoryOfIndex    lists and high codes, read from the index; can follow its merges
 //!   StorageOfIndex   exact vectors; can take changes and merge them when due
 //!   ComputeServer    has no index: it fetches low codes from a memory server
 //! ```
-//!
-//! Each server returns its condition as a [`Report`].
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,11 +17,9 @@ use super::{ComputeServer, Follower, MemoryServer, Newest, Over, Page, Report, S
 use crate::options::{NodeError, Options};
 use crate::role::MemoryOptions;
 
-/// The number of queries that a storage server ranks at once, over all its compute servers.
+/// The queries that a storage server ranks at once.
 const MOST_RANKED: usize = 1024;
-/// The interval at which a memory server that follows its index looks for a merge.
 const FOLLOWS: Duration = Duration::from_secs(1);
-/// The description of a metric for Prometheus.
 const NODES: &str = "Nodes of the checkpoint that the server uses";
 
 /// The reasons why a server of an index does not start.
@@ -38,9 +33,9 @@ pub enum StartError {
     Node(#[from] NodeError),
 }
 
-/// A memory server of an index. Dropping it stops the server.
+/// A memory server of an index, until it is dropped.
 pub struct MemoryOfIndex {
-    /// This is the first field, so it is dropped first. After that, no new lists reach the server.
+    /// Dropped first, so that no new lists reach the server.
     _follower: Option<Follower>,
     server: MemoryServer,
     high: Newest<High>,
@@ -48,14 +43,12 @@ pub struct MemoryOfIndex {
 }
 
 impl MemoryOfIndex {
-    /// Reads the lists and codes of the index at `path`, and serves them. The call reports the
-    /// progress of the read to `progress`. If `follow` is set, the server serves each later
-    /// checkpoint within about a second of its commit. For a while, the old and the new checkpoint
-    /// are both in memory. `batch` has the same meaning as for [`MemoryServer::start`].
+    /// Serves the lists and codes of the index at `path`. With `follow`, also serves each later
+    /// checkpoint about a second after its commit. `batch` is as for [`MemoryServer::start`].
     ///
     /// # Errors
-    /// There is no index, or servers cannot share it. Or [`MemoryServer::start`] fails. An
-    /// unavailable address is reported before the index is read.
+    /// There is no index, servers cannot share it, or [`MemoryServer::start`] fails. An unavailable
+    /// address is reported first.
     pub fn start(
         path: &Path,
         follow: bool,
@@ -113,8 +106,7 @@ impl MemoryOfIndex {
     }
 }
 
-/// The warning of a server that still serves its checkpoint, although the index has another
-/// checkpoint.
+/// The warning if the index has a newer checkpoint than the server.
 fn left_behind(path: &Path, own: &Collection, remedy: &str) -> Option<String> {
     let now = Collection::at(path).ok()?;
     (now.state != own.state).then(|| {
@@ -127,7 +119,7 @@ fn left_behind(path: &Path, own: &Collection, remedy: &str) -> Option<String> {
     })
 }
 
-/// A [`Progress`] that reports nothing, and stops the work when the follower has to end.
+/// Reports nothing, and stops when the follower has to end.
 struct Until<'a>(&'a Over<'a>);
 
 impl Progress for Until<'_> {
@@ -140,7 +132,6 @@ impl Progress for Until<'_> {
     }
 }
 
-/// Makes a memory server follow the merges of its index.
 fn followed(path: &Path, newest: &Newest<High>) -> Result<Follower, NodeError> {
     let path = path.to_owned();
     let look =
@@ -151,10 +142,9 @@ fn followed(path: &Path, newest: &Newest<High>) -> Result<Follower, NodeError> {
     Follower::start::<High, Error>(newest.clone(), FOLLOWS, look)
 }
 
-/// A storage server of an index. Dropping it stops the server and closes the index.
+/// A storage server of an index, until it is dropped.
 pub struct StorageOfIndex {
-    /// Fields are dropped in this order: first the server, which is the source of changes, then the
-    /// merger.
+    /// The order of the drop: the server, which is the source of changes, then the merger.
     server: StorageServer,
     _merger: Option<Merger>,
     full: Arc<Full>,
@@ -162,13 +152,12 @@ pub struct StorageOfIndex {
 }
 
 impl StorageOfIndex {
-    /// Opens the exact vectors of the index at `path`, with `threads` threads for ranking, and
-    /// serves them. If `changes` is set, the server accepts inserts and deletes, and merges them
-    /// when a merge is due. In this case no other process may have the index open for changes.
+    /// Serves the exact vectors of the index at `path`, with `threads` threads for ranking. With
+    /// `changes`, makes changes and merges, and no other process may open the index for changes.
     ///
     /// # Errors
     /// [`Full::open`], [`Full::open_for_changes`] or [`StorageServer::start`] fails. An unavailable
-    /// address is reported before the index is opened.
+    /// address is reported first.
     pub fn start(
         path: &Path,
         threads: usize,
@@ -204,7 +193,6 @@ impl StorageOfIndex {
         report
     }
 
-    /// Adds the figures of an index that accepts changes.
     fn report_changes(&self, report: &mut Report) {
         let Some(live) = self.full.index() else {
             let remedy = "restart this server and the other servers";
@@ -240,8 +228,7 @@ impl StorageOfIndex {
 }
 
 impl ComputeServer<Low> {
-    /// The condition of the server. For [`Page::Health`], the call asks the servers that this
-    /// server needs, and waits up to a second for their replies.
+    /// The condition of the server, after at most a second for [`Page::Health`].
     pub fn report(&self, page: Page) -> Report {
         let (mut report, served) = (Report::default(), self.served());
         if page == Page::Health {

@@ -1,5 +1,4 @@
-//! A thread that keeps a connection: it connects, reads, and connects again when the connection
-//! ends.
+//! A thread that keeps a connection: it reads, and connects again when the connection ends.
 
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,19 +14,15 @@ use crate::link::{Batching, Broken, Counts, Inbox, Outbox};
 use crate::options::NodeError;
 use crate::wire::MOST_BODY;
 
-/// The first pause before a new attempt. The next constant is the longest pause.
+/// The first and the longest pause before a new attempt.
 const FIRST: Duration = Duration::from_millis(20);
 const MOST: Duration = Duration::from_secs(1);
-/// The time that a server has to receive the bytes of one send, and to complete a frame.
+/// The time to receive one send, and to complete a frame.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The reasons why there is no connection.
 pub(super) enum Lost {
-    /// No server can be reached.
     Unreached(Vec<TierError>),
-    /// The connection ended.
     Broken {
-        /// The server's name.
         place: String,
         protocol: Protocol,
         broken: Broken,
@@ -54,8 +49,7 @@ impl Lost {
         }
     }
 
-    /// A key that is equal for two errors of the same kind, even if their texts contain different
-    /// times.
+    /// A key that ignores the times in an error's text.
     pub(super) fn kind(&self) -> String {
         match self {
             Lost::Broken { place, broken, .. } => {
@@ -81,25 +75,21 @@ impl fmt::Display for Lost {
     }
 }
 
-/// The user of a kept connection.
 pub(super) trait Correspondent: Send + 'static {
-    /// Called when there is a connection. Messages go into `outbox`.
+    /// Called when there is a connection, for messages into `outbox`.
     fn up(&mut self, outbox: Arc<Outbox>);
 
-    /// Called when bytes have been received.
     fn read(&mut self, inbox: &mut Inbox) -> Result<(), Broken>;
 
-    /// Called when there is no connection yet, or when the connection has ended.
+    /// Called when there is no connection yet, or no longer.
     fn down(&mut self, lost: &Lost);
 }
 
-/// The connection to keep.
 pub(super) struct Destination {
-    /// The servers, which are tried in turn.
+    /// The servers, tried in turn.
     pub(super) places: Vec<Place>,
     pub(super) protocol: Protocol,
-    /// `None` if senders must not wait for a peer that does not receive bytes
-    /// ([`Outbox::handing_over`]).
+    /// `None` if senders must not wait for a slow peer ([`Outbox::handing_over`]).
     pub(super) batching: Option<Batching>,
     pub(super) counts: Arc<Counts>,
 }
@@ -107,7 +97,7 @@ pub(super) struct Destination {
 #[derive(Default)]
 struct State {
     over: bool,
-    /// Whether the keeper is connecting, which may take as long as a server's time limit.
+    /// Whether the keeper is connecting, which may take a server's time limit.
     connects: bool,
     outbox: Option<Arc<Outbox>>,
 }
@@ -123,14 +113,12 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets whether the keeper is connecting. Returns whether to continue.
     fn connects(&self, connects: bool) -> bool {
         let mut state = self.state();
         state.connects = connects;
         !state.over
     }
 
-    /// Waits, and returns whether to continue.
     fn pause(&self, pause: Duration) -> bool {
         let state = self.state();
         let waited = self
@@ -140,15 +128,14 @@ impl Shared {
     }
 }
 
-/// Keeps a connection until this value is dropped.
+/// Keeps a connection until the drop.
 pub(super) struct Keeper {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Destination {
-    /// Connects to the first server that can be reached, beginning with number `from`. Returns its
-    /// number.
+    /// Connects to the first reachable server from number `from` on, and returns its number.
     pub(super) fn connect(&self, from: usize) -> Result<(usize, Duplex), Vec<TierError>> {
         let count = self.places.len();
         let mut failed = Vec::new();
@@ -166,7 +153,7 @@ impl Destination {
         Err(failed)
     }
 
-    /// Keeps a connection on a thread of its own. `first` is an existing connection.
+    /// `first` is an existing connection.
     pub(super) fn keep(
         self: Arc<Self>,
         first: Option<(usize, Duplex)>,
@@ -232,8 +219,7 @@ impl Destination {
         }
     }
 
-    /// Reads until the connection ends. Returns the reason, and whether the server has sent more
-    /// than a report that it waits.
+    /// Returns the reason of the end, and whether the server sent more than a report that it waits.
     fn attend(
         &self,
         duplex: Duplex,
@@ -266,8 +252,7 @@ impl Destination {
             match inbox.read().and_then(|()| correspondent.read(&mut inbox)) {
                 Ok(()) => of_use = true,
                 Err(broken) => {
-                    // If all servers wait for other servers, the keeper pauses before it asks them
-                    // again.
+                    // If all servers wait for others, the keeper pauses.
                     of_use &= !matches!(broken, Broken::Waits(_));
                     break broken;
                 }
@@ -291,7 +276,6 @@ impl Drop for Keeper {
         self.shared.ends.notify_all();
         // A thread that is connecting ends by itself, without a call to its correspondent.
         if let Some(thread) = self.thread.take().filter(|_| !connects) {
-            // The panic has already been reported on standard error.
             let _ = thread.join();
         }
     }

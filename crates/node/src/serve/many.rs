@@ -1,5 +1,5 @@
-//! Many queries of a client, with a bounded number in flight. `stratann cluster search` and the
-//! Python package use this.
+//! Many queries of a client, with a bounded number in flight, for the command and the Python
+//! package.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -14,8 +14,7 @@ pub struct Asking {
     pub k: usize,
     /// The length of the high list (D_high), or `None` for the server's default.
     pub list: Option<usize>,
-    /// The beam width: the number of candidates that a step expands. `None` is the server's
-    /// default.
+    /// The beam width, or `None` for the server's default.
     pub beam: Option<usize>,
     /// The number of queries in flight.
     pub in_flight: usize,
@@ -24,7 +23,7 @@ pub struct Asking {
 /// The results of many queries, and their costs.
 #[derive(Clone, Debug, Default)]
 pub struct Answered {
-    /// `k` ids for each query, nearest first. Missing results are `u64::MAX`, which is no valid id.
+    /// `k` ids for each query, nearest first. Missing results are `u64::MAX`, no valid id.
     pub ids: Vec<u64>,
     /// A distance for each id, infinite for missing results.
     pub distances: Vec<f32>,
@@ -34,8 +33,7 @@ pub struct Answered {
     pub seconds: f64,
     /// The mean costs of a query.
     pub means: Means,
-    /// The largest list size of a search. It is the requested size or the server's default, and at
-    /// least `k`. 0 if there was no query.
+    /// The largest list size of a search, at least `k`, or 0 without queries.
     pub list: u32,
     /// The largest beam width.
     pub beam: u32,
@@ -52,9 +50,9 @@ pub struct Means {
     pub full: f64,
     /// The number of exchanges between compute server and memory server.
     pub steps: f64,
-    /// The bytes between compute server and memory server, in both directions.
+    /// The bytes between compute server and memory server, both ways.
     pub wire: f64,
-    /// The bytes between compute server and storage, in both directions.
+    /// The bytes between compute server and storage, both ways.
     pub storage_wire: f64,
     /// The number of reads that storage made.
     pub reads: f64,
@@ -74,12 +72,10 @@ pub enum Unanswered<E> {
 }
 
 impl Client {
-    /// Sends `rows` queries, and waits for all replies. `read` supplies the row of each query.
-    /// `goes_on` is called several times a second.
+    /// Sends `rows` queries, which `read` supplies. `goes_on` is called several times a second.
     ///
     /// # Errors
-    /// The first query without a result, or the first error of `read` or `goes_on`. The client then
-    /// drops the queries in flight.
+    /// The first query without a result, or the first error of `read` or `goes_on`.
     pub fn search_all<E>(
         &self,
         rows: usize,
@@ -123,8 +119,7 @@ impl Client {
 }
 
 impl Answered {
-    /// Adds exactly `k` results of a query. A server that sends more must not change the shape of
-    /// the output.
+    /// A server that sends more must not change the shape of the output.
     fn add(&mut self, found: &Found, k: usize) {
         let ids = found.ids.iter().copied();
         let distances = found.distances.iter().copied();
@@ -149,7 +144,6 @@ impl Answered {
 }
 
 impl Means {
-    /// Divides sums by the number of queries.
     fn divide(&mut self, queries: usize) {
         let queries = queries.max(1) as f64;
         for sum in [

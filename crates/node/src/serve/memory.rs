@@ -17,12 +17,10 @@ use crate::options::{NodeError, Options};
 use crate::role::{Checkpoints, HighHalf, MemoryOptions, MemoryState};
 use crate::wire::MOST_ASKED;
 
-/// When this many bytes of replies are collected, they are sent.
+/// The collected bytes of replies that are sent at once.
 const COLLECTED: usize = 256 << 10;
 
-/// A running memory server. Dropping it stops the server. Each connection has a thread, which reads
-/// all received messages, answers them from memory, and writes once. A compute server that needs
-/// several threads opens several connections.
+/// A memory server that runs until it is dropped, with one thread for each connection.
 pub struct MemoryServer {
     listening: Listening,
     shared: Arc<Shared>,
@@ -35,8 +33,7 @@ struct Shared {
     counter: Counter,
 }
 
-/// Counts the popularity of nodes once for all connections, on a thread of its own. With many nodes
-/// the count takes longer than a connection may be silent.
+/// Counts the popularity of nodes once for all connections.
 #[derive(Default)]
 struct Counter {
     over: Arc<AtomicBool>,
@@ -44,8 +41,6 @@ struct Counter {
 }
 
 impl Counter {
-    /// Begins to count, unless a count is running. Clients that need the popularity repeat their
-    /// request until the count is complete.
     fn count<H: HighHalf>(&self, high: Arc<H>) {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         let counts = thread.as_ref().is_some_and(|thread| !thread.is_finished());
@@ -75,7 +70,6 @@ impl Counter {
         let named = thread::Builder::new().name("stratann-popular".to_owned());
         match named.spawn(counts) {
             Ok(begun) => *thread = Some(begun),
-            // The next request starts the count again.
             Err(error) => {
                 tracing::warn!(
                     "no thread could be started to count the links to each node: {error}"
@@ -93,26 +87,23 @@ impl Drop for Counter {
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
         if let Some(thread) = thread.take() {
-            // The join waits for some milliseconds. The panic has already been reported on standard
-            // error.
+            // The join waits for some milliseconds.
             let _ = thread.join();
         }
     }
 }
 
-/// The time for which the checkpoint before the last one stays in memory without use.
+/// The time for which an unused earlier checkpoint stays in memory.
 const KEPT: Duration = Duration::from_secs(30);
 
-/// The lists and codes that a memory server serves now. A later checkpoint may replace them while
-/// the server runs.
+/// The checkpoint that a memory server serves, until a later one replaces it.
 pub struct Newest<H> {
     kept: Arc<Mutex<Kept<H>>>,
 }
 
 struct Kept<H> {
     checkpoints: Checkpoints<H>,
-    /// The last time at which a compute server used the checkpoint before the last one, or could
-    /// not know of the last one yet.
+    /// The last time at which a compute server needed the earlier checkpoint.
     behind: Instant,
 }
 
@@ -150,16 +141,14 @@ impl<H: HighHalf> Newest<H> {
         self.kept().checkpoints.has_before()
     }
 
-    /// Puts a newer checkpoint in place. Walks that began in the earlier checkpoint continue there,
-    /// as long as compute servers name that checkpoint.
+    /// Puts a newer checkpoint in place; walks continue in the earlier one.
     pub fn put(&self, high: Arc<H>) {
         let mut kept = self.kept();
         kept.checkpoints.go_on(high);
         kept.behind = Instant::now();
     }
 
-    /// Drops the checkpoint before the last one if it was not used for half a minute. The server
-    /// calls this from time to time.
+    /// Drops the earlier checkpoint if it was not used for half a minute.
     pub fn forget_unused(&self) {
         let mut kept = self.kept();
         if kept.checkpoints.has_before() && kept.behind.elapsed() >= KEPT {
@@ -186,7 +175,6 @@ struct Memory<H> {
     shared: Arc<Shared>,
 }
 
-/// The result of a service whose connection ended.
 pub(super) fn ended(broken: Broken) -> io::Result<()> {
     match broken {
         Broken::Over | Broken::Waits(_) => Ok(()),
@@ -224,8 +212,7 @@ impl<H: HighHalf> Memory<H> {
             inbox.read()?;
             let now = began.elapsed();
             state.expire(now);
-            // The checkpoints are kept only while the messages are processed, so that an idle
-            // connection keeps no checkpoint in memory.
+            // An idle connection must keep no checkpoint in memory.
             let checkpoints = self.high.checkpoints();
             while let Some(frame) = inbox.frame()? {
                 state.message(now, &frame, &checkpoints, &mut out)?;
@@ -250,8 +237,7 @@ impl<H: HighHalf> Memory<H> {
 }
 
 impl MemoryServer {
-    /// Starts the server on threads of its own. `batch` is whether replies to messages that were
-    /// received together are written together. False is for comparisons only.
+    /// Starts the server. With `batch`, replies to messages received together are written together.
     ///
     /// # Errors
     /// The errors of [`Running::start`](crate::Running::start).
@@ -264,9 +250,8 @@ impl MemoryServer {
         MemoryServer::following(Newest::new(high), walks, batch, options)
     }
 
-    /// Starts the server like [`start`](Self::start). The server also serves each checkpoint that
-    /// is [put](Newest::put) in place later. It tells the compute servers that there is a new
-    /// state, and they fetch the new low codes.
+    /// Starts like [`start`](Self::start), and serves each checkpoint that is [put](Newest::put) in
+    /// place.
     ///
     /// # Errors
     /// The errors of [`start`](Self::start).

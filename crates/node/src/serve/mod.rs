@@ -10,7 +10,7 @@
 //!   Client          a thread that keeps the connection; many queries, from any number of threads
 //! ```
 //!
-//! Each of these values ends its threads when it is dropped or stopped.
+//! Each of these values ends its threads on drop.
 
 mod changing;
 mod client;
@@ -74,9 +74,8 @@ pub enum Encryption<'a> {
 }
 
 impl Place {
-    /// A server by its name, as a user writes it: `host:port`, `[address]:port`, `shm:/path` or
-    /// `ucx:host:port`. `shm:` is never encrypted, and `ucx:` cannot be encrypted. This call sends
-    /// nothing.
+    /// A server by its name: `host:port`, `[address]:port`, `shm:/path` or `ucx:host:port`. `shm:`
+    /// is never encrypted, and `ucx:` cannot be encrypted. This call sends nothing.
     ///
     /// # Errors
     /// The name has no known form, or the certificates cannot be read. UCX is not available, or is
@@ -87,7 +86,7 @@ impl Place {
         encryption: Encryption<'_>,
     ) -> Result<Place, TierError> {
         let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
-        // Certificates contain the address without the brackets that precede a port.
+        // Certificates contain the address without brackets.
         let bare = host
             .strip_prefix('[')
             .and_then(|host| host.strip_suffix(']'));
@@ -110,7 +109,7 @@ impl Place {
         Ok(Place::Remote(Server::new(name, secret.cloned(), tls)?))
     }
 
-    /// Returns the same server, with a time limit for connecting and greeting.
+    /// The limit is for connecting and greeting.
     fn within(&self, limit: Duration) -> Place {
         match self {
             Place::Remote(server) => {
@@ -120,8 +119,7 @@ impl Place {
         }
     }
 
-    /// Connects to the server, and completes the greeting. `limit` is the time that the server has
-    /// to receive the bytes of one send.
+    /// `limit` is the time that the server has to receive one send.
     fn connect(&self, protocol: Protocol, limit: Duration) -> Result<Duplex, Fault> {
         let failed = |error: std::io::Error| Fault::Unreachable(error.to_string());
         match self {

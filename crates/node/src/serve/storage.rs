@@ -22,25 +22,20 @@ use crate::role::{
 };
 use crate::wire::{Frame, MOST_ASKED, Message, Ranked, Token, WireError};
 
-/// The largest number of waiting changes. The server refuses further changes for now, and compute
-/// servers request them again.
+/// The largest number of waiting changes. Beyond it, compute servers have to ask again.
 const CHANGES: usize = 32;
-/// The interval at which the thread that makes changes checks whether it has to end, and releases
-/// states that no server needs.
+/// The interval at which unneeded states are released.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A running storage server. Dropping it stops the server. Each connection has a thread, which
-/// reads its messages. Rankings run on the ranker's own threads (§4.3), which send the replies
-/// themselves. One thread makes the changes, in the order of their arrival.
+/// A storage server that runs until it is dropped. One thread makes the changes, in order.
 pub struct StorageServer {
     listening: Listening,
     counts: Arc<Counts>,
-    /// The maker is dropped after the listener, from which the changes come.
+    /// Dropped after the listener, the source of changes.
     _maker: Maker,
 }
 
-/// The thread that makes changes. If this value is dropped, the thread ends after the change in
-/// progress.
+/// On drop, the thread ends after the change in progress.
 struct Maker {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -50,39 +45,32 @@ impl Drop for Maker {
     fn drop(&mut self) {
         self.over.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
-            // The panic has already been reported on standard error.
             let _ = thread.join();
         }
     }
 }
 
-/// A requested change.
 struct Change {
     connection: Arc<Connection>,
     id: u64,
     token: Token,
-    /// The client's deadline, counted from the beginning of the connection.
     until: Duration,
     upserts: Vec<u64>,
     rows: Vec<u8>,
     deletes: Vec<u64>,
 }
 
-/// The states that connections use, and the start of the clock that times them.
 struct Lines {
     going: Arc<Going>,
     began: Instant,
 }
 
-/// Makes changes until `over` is set, or no connection can send any.
 fn make<R: Ranker>(ranker: &R, changes: &Receiver<Change>, lines: &Lines, over: &AtomicBool) {
     let mut tidied = Instant::now();
     while !over.load(Ordering::SeqCst) {
-        // States are also released between changes, so that a continuous stream of changes does not
-        // delay the release.
+        // A continuous stream of changes must not delay the release.
         if tidied.elapsed() >= LOOK {
             let all_by = lines.going.all_by(lines.began.elapsed());
-            // After a panic in `tidy`, changes continue.
             if catch_unwind(AssertUnwindSafe(|| ranker.tidy(all_by))).is_err() {
                 tracing::error!(
                     "a panic ended the release of old checkpoints that no server uses (see standard error for its message). This server will try again. Inserts and deletes still work"
@@ -119,7 +107,7 @@ fn make<R: Ranker>(ranker: &R, changes: &Receiver<Change>, lines: &Lines, over: 
         });
         match &made {
             Ok(_) => {}
-            // The client receives this error, so it is logged at a low level.
+            // The client receives this error.
             Err(NotChanged::Invalid(why)) => tracing::info!("a change was refused: {why}"),
             Err(NotChanged::Failed(why)) => {
                 tracing::warn!("a change was not made, or only in part: {why}");
@@ -136,27 +124,23 @@ struct Storage<R> {
     changes: Arc<Changes>,
     lines: Arc<Lines>,
     maker: SyncSender<Change>,
-    /// The number of rankings that all connections together may have at once.
     slots: Arc<Slots>,
     counts: Arc<Counts>,
 }
 
-/// A connection, as the ranking threads use it.
 struct Connection {
     state: Mutex<StorageState>,
     outbox: Arc<Outbox>,
     began: Instant,
-    /// Whether the connection has ended. If so, its rankings are not needed.
     gone: AtomicBool,
 }
 
-/// A requested ranking. If it is dropped before its result is known, it reports that there is no
-/// ranking.
+/// If this value is dropped without a result, it reports that there is no ranking.
 struct Ranking {
     connection: Arc<Connection>,
     id: u64,
     told: AtomicBool,
-    /// This is the last field, so the slot becomes free last.
+    /// The last field, so that the slot becomes free last.
     _slot: Slot,
 }
 
@@ -185,7 +169,7 @@ impl Connection {
         let mut state = self.state();
         state.ranked(self.began.elapsed(), id, result, &mut out);
         drop(state);
-        // The reply is sent with the replies of other rankings that end in this turn of the thread.
+        // Other rankings that end in this turn of the thread share the write.
         self.outbox.lay(&out);
         let outbox = self.outbox.clone();
         after_turn(move || outbox.send());
@@ -213,7 +197,7 @@ impl<R: Ranker> Storage<R> {
             sender,
             closer,
         } = Duplex::of_stream(client.stream, Some(client.patience))?;
-        // Ranking threads put replies into this outbox, and must not wait for a compute server.
+        // Ranking threads must not wait for a compute server.
         let outbox = Outbox::handing_over(sender, closer, self.counts.clone(), client.patience)?;
         let connection = Arc::new(Connection {
             state: Mutex::new(
@@ -237,7 +221,6 @@ impl<R: Ranker> Storage<R> {
                 break Err(broken);
             }
         };
-        // Threads that still rank keep the connection for a while.
         connection.gone.store(true, Ordering::SeqCst);
         connection.state().left(self.lines.began.elapsed());
         connection.outbox.close();
@@ -301,7 +284,6 @@ impl<R: Ranker> Storage<R> {
         Ok(())
     }
 
-    /// Queues a change.
     fn change(
         &self,
         connection: &Arc<Connection>,
@@ -336,11 +318,10 @@ impl<R: Ranker> Storage<R> {
 }
 
 impl StorageServer {
-    /// Starts the server on threads of its own. `most` is the number of rankings that may be in
-    /// progress at once. The number covers all connections together, even connections that have
-    /// ended. A compute server has up to eight rankings for each search that walks
-    /// ([`ComputeServerOptions`](super::ComputeServerOptions): workers times `in_flight`). Over the
-    /// limit, the compute server waits and asks again.
+    /// Starts the server, with at most `most` rankings at once, over all connections. A compute
+    /// server has up to eight for each search that walks
+    /// ([`ComputeServerOptions`](super::ComputeServerOptions): workers times `in_flight`), and
+    /// waits beyond the limit.
     ///
     /// # Errors
     /// The errors of [`Running::start`](crate::Running::start).

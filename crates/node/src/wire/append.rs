@@ -1,5 +1,4 @@
-//! Encodes messages as frames. [`Message::append`] encodes any message. The other functions encode
-//! messages directly from a role's own data, without an intermediate [`Message`].
+//! Encodes messages as frames, from a [`Message`] or directly from a role's own data.
 
 use std::convert::Infallible;
 
@@ -8,8 +7,7 @@ use super::kind::Kind;
 use super::{Answers, Head, MOST_TEXT, Message, Nodes, Open, Ranked, Scored, nodes};
 
 impl Message<'_> {
-    /// Appends the message as a frame. Rows, lists, codes and centroids must be short enough for a
-    /// body of [`MOST_BODY`](super::MOST_BODY) bytes.
+    /// Appends the message as a frame, at most [`MOST_BODY`](super::MOST_BODY) bytes.
     pub fn append(&self, head: Head, out: &mut Vec<u8>) {
         let open = Open::new(out);
         let kind = match *self {
@@ -151,7 +149,6 @@ impl Part for Nodes<'_> {
     }
 }
 
-/// Sorts the nodes before it appends them.
 impl Part for &mut Vec<u32> {
     fn put(self, out: &mut Vec<u8>) {
         nodes::append(self, out);
@@ -164,7 +161,6 @@ impl Part for Scored<'_> {
     }
 }
 
-/// Sorts the nodes before it appends them.
 impl Part for &mut Vec<(u32, f32)> {
     fn put(self, out: &mut Vec<u8>) {
         nodes::append_scored(self, out);
@@ -189,7 +185,7 @@ impl Part for &Ranked {
     }
 }
 
-/// Numbers of eight bytes. Their count is written before them, in another place.
+/// Numbers of eight bytes. Their count is written in another place.
 trait Numbers {
     fn count(&self) -> u32;
     fn put(&self, out: &mut Vec<u8>);
@@ -232,7 +228,6 @@ fn append_all(out: &mut Vec<u8>, bytes: &[u8]) -> bool {
     true
 }
 
-/// Overwrites four reserved bytes with a number.
 fn put_at(out: &mut [u8], at: usize, number: usize) {
     out[at..at + 4].copy_from_slice(&(number as u32).to_le_bytes());
 }
@@ -241,9 +236,7 @@ fn put_token(out: &mut Vec<u8>, token: Token, newest: u64) {
     put_long(out, &[token.run, token.client, token.number, newest]);
 }
 
-/// Appends the nodes whose low codes are missing, and the numbers of
-/// [`MissingNodes`](super::MissingNodes). Writes the length of both in bytes at `at`. If there are
-/// no nodes, writes nothing else.
+/// Appends missing nodes, if there are any, and writes the length in bytes at `at`.
 fn put_missing(out: &mut Vec<u8>, at: usize, (missing, most, bound): (impl Part, u32, f32)) {
     let before = out.len();
     put(out, &[most, bound.to_bits()]);
@@ -284,7 +277,6 @@ fn put_refine(out: &mut Vec<u8>, step: u32, nodes: impl Part) {
     nodes.put(out);
 }
 
-/// Appends a step and the lists that `pack` appends. Returns the result of `pack`.
 fn put_lists(out: &mut Vec<u8>, step: u32, pack: impl FnOnce(&mut Vec<u8>) -> bool) -> bool {
     put(out, &[step]);
     pack(out)
@@ -305,7 +297,6 @@ fn put_met(
     any
 }
 
-/// Appends a step, its counts of distances by high and by low codes, and nodes.
 fn put_done(out: &mut Vec<u8>, counts: [u32; 3], nodes: impl Part) {
     put(out, &counts);
     nodes.put(out);
@@ -317,8 +308,6 @@ fn put_rank(out: &mut Vec<u8>, k: u32, row: &[u8], nodes: impl Part) {
     nodes.put(out);
 }
 
-/// Appends the number of reads, their bytes, the number of computations, and the number of nodes
-/// that were deleted or replaced.
 fn put_ranked(out: &mut Vec<u8>, took: [u64; 3], refused: u32, answers: impl Part) {
     put_long(out, &took);
     put(out, &[refused]);
@@ -354,8 +343,7 @@ fn put_give_up(out: &mut Vec<u8>, token: Token, (newest, wanted): (u64, impl Num
     wanted.put(out);
 }
 
-/// Appends a frame with the lists that `pack` appends for a step. If `pack` returns false, there
-/// are no lists, and the call appends no frame. Returns whether a frame was appended.
+/// Appends the lists that `pack` appends. If `pack` returns false, appends no frame.
 pub(crate) fn append_lists(
     head: Head,
     step: u32,
@@ -372,8 +360,6 @@ pub(crate) fn append_lists(
     any
 }
 
-/// Appends a frame like [`append_lists`], for a step that asked for low codes. Sorts `estimates`,
-/// which are the estimates of the requested nodes.
 pub(crate) fn append_met(
     head: Head,
     step: u32,
@@ -391,8 +377,6 @@ pub(crate) fn append_met(
     any
 }
 
-/// Appends the end of a walk, with its counts of distances by high and by low codes. Sorts the
-/// nodes.
 pub(crate) fn append_done(
     head: Head,
     step: u32,
@@ -406,8 +390,6 @@ pub(crate) fn append_done(
     open.close(Kind::Done, head, out);
 }
 
-/// Appends the beginning of a walk. Sorts the nodes. `missing` has the nodes whose low codes this
-/// server does not have, and the numbers of [`MissingNodes`](super::MissingNodes).
 pub(crate) fn append_begin(
     head: Head,
     sizes: [u32; 3],
@@ -421,15 +403,12 @@ pub(crate) fn append_begin(
     open.close(Kind::Begin, head, out);
 }
 
-/// Appends a step of a walk. Sorts the nodes.
 pub(crate) fn append_refine(head: Head, step: u32, nodes: &mut Vec<(u32, f32)>, out: &mut Vec<u8>) {
     let open = Open::new(out);
     put_refine(out, step, nodes);
     open.close(Kind::Refine, head, out);
 }
 
-/// Appends a step of a walk that has met nodes whose low codes this server does not have. Sorts the
-/// nodes.
 pub(crate) fn append_look(
     head: Head,
     step: u32,
@@ -442,15 +421,13 @@ pub(crate) fn append_look(
     open.close(Kind::Look, head, out);
 }
 
-/// Appends a request for a ranking by storage. Sorts the nodes.
 pub(crate) fn append_rank(head: Head, k: u32, row: &[u8], nodes: &mut Vec<u32>, out: &mut Vec<u8>) {
     let open = Open::new(out);
     put_rank(out, k, row, nodes);
     open.close(Kind::Rank, head, out);
 }
 
-/// Appends a frame with the codes that `fill` appends for `count` nodes. If `fill` fails, the call
-/// appends nothing.
+/// If `fill` fails, the call appends nothing.
 pub(crate) fn append_codes<E>(
     head: Head,
     nodes: [u32; 2],
@@ -468,7 +445,6 @@ pub(crate) fn append_codes<E>(
 }
 
 impl Ranked {
-    /// Appends the result as a reply of storage.
     pub(crate) fn append(&self, head: Head, out: &mut Vec<u8>) {
         let open = Open::new(out);
         let took = [self.reads, self.bytes, self.computations];
@@ -477,8 +453,7 @@ impl Ranked {
     }
 }
 
-/// Appends a change: its token, the list of wanted changes, ids and rows. `wanted` has the newest
-/// change that the list is about, and the changes that the client waits for.
+/// `wanted` has the newest change, and the changes that the client waits for.
 pub(crate) fn append_change(
     head: Head,
     token: Token,
@@ -491,14 +466,12 @@ pub(crate) fn append_change(
     open.close(Kind::Change, head, out);
 }
 
-/// Appends the withdrawal of a change.
 pub(crate) fn append_give_up(head: Head, token: Token, wanted: (u64, &[u64]), out: &mut Vec<u8>) {
     let open = Open::new(out);
     put_give_up(out, token, wanted);
     open.close(Kind::GiveUp, head, out);
 }
 
-/// Appends a change, or its withdrawal, with the body as it was received.
 pub(crate) fn append_change_body(head: Head, gives_up: bool, body: &[u8], out: &mut Vec<u8>) {
     let open = Open::new(out);
     out.extend(body);

@@ -1,11 +1,9 @@
-//! Reads the body of a frame from its beginning: numbers, rows and sets. The byte table is in
-//! [`wire`](super).
+//! Reads the body of a frame from its beginning. The byte table is in [`wire`](super).
 
 use super::change::{Ids, MOST_WANTED, Token, Wanted};
 use super::message::{Answers, MissingNodes};
 use super::{MOST_NODES, MOST_ROW, Nodes, Scored, WireError, u32_at, u64_at};
 
-/// The body of a message, and the position up to which it has been read.
 pub(super) struct Body<'a> {
     kind: &'static str,
     bytes: &'a [u8],
@@ -81,8 +79,7 @@ impl<'a> Body<'a> {
         })
     }
 
-    /// Reads the nodes whose low codes are missing, in `bytes` bytes. If `bytes` is 0, there are no
-    /// nodes, and no numbers before them.
+    /// Reads the nodes whose low codes are missing. With 0 `bytes`, no numbers precede the nodes.
     pub(super) fn missing(&mut self, bytes: u32) -> Result<MissingNodes<'a>, WireError> {
         if bytes == 0 {
             return Ok(MissingNodes::NONE);
@@ -106,7 +103,7 @@ impl<'a> Body<'a> {
         })
     }
 
-    /// The `count` numbers of the changes that a client waits for. One of them has to be `number`.
+    /// Reads the `count` changes that a client waits for; `number` must be one of them.
     pub(super) fn wanted(
         &mut self,
         newest: u64,

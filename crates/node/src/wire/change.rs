@@ -3,8 +3,7 @@
 
 use super::u64_at;
 
-/// The largest number of changes that a client lists as wanted. If a client has more changes, the
-/// further changes wait until some of the listed changes have ended.
+/// The largest number of changes that a client lists as wanted. Further changes wait.
 pub const MOST_WANTED: usize = 4096;
 
 /// Ids, or other numbers, in the form in which they were received: a u64 each.
@@ -39,8 +38,7 @@ pub struct Token {
     pub number: u64,
 }
 
-/// The changes that a client waits for when it sends this list. All other changes of the client up
-/// to `newest` have ended, and storage must never make them.
+/// The changes that a client waits for; its others up to `newest` must never be made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted<'a> {
     /// The newest change that the list is about.

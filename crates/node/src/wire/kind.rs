@@ -1,7 +1,5 @@
-//! The kinds of messages, by their number in a frame's header. The table in [`wire`](super)
-//! describes each kind.
+//! The kinds of messages. The table in [`wire`](super) describes each kind.
 
-/// A kind of message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
@@ -27,7 +25,6 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Each kind is at the index of its number minus 1.
     const ALL: [Kind; 19] = [
         Kind::Describe,
         Kind::Description,
@@ -50,13 +47,11 @@ impl Kind {
         Kind::Look,
     ];
 
-    /// The kind with a number, or `None` if the number is unknown.
     pub(super) fn of(number: u8) -> Option<Kind> {
         let place = usize::from(number).checked_sub(1)?;
         Kind::ALL.get(place).copied()
     }
 
-    /// The name of the kind.
     pub(super) fn name(self) -> &'static str {
         match self {
             Kind::Describe => "describe",

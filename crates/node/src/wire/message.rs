@@ -1,4 +1,4 @@
-//! The content of a frame's body: [`Message`], and the structs that several kinds share.
+//! The content of a frame's body.
 
 use super::body::Body;
 use super::change::{Changed, Ids, Token, Wanted};
@@ -8,8 +8,7 @@ use super::{
     MOST_TEXT, Nodes, Reason, Scored, WireError, u32_at, u64_at,
 };
 
-/// The results of a search in the form in which they were received: ids and distances, nearest
-/// first.
+/// The results of a search as received, nearest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answers<'a> {
     pub(super) ids: &'a [u8],
@@ -39,7 +38,7 @@ impl Answers<'_> {
     }
 }
 
-/// The result of a ranking on storage: exact distances of the nearest nodes, and the costs.
+/// The result of a ranking on storage.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ranked {
     /// Ids, nearest first.
@@ -56,15 +55,14 @@ pub struct Ranked {
     pub refused: u32,
 }
 
-/// Nodes whose low codes a compute server does not have, in the form in which they were received.
+/// Nodes whose low codes a compute server does not have, as received.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MissingNodes<'a> {
-    /// The number of nodes to score by high codes. The memory server selects them from `nodes` and
-    /// from the offered nodes.
+    /// The number of nodes of `nodes` and of the offer to score by high codes.
     pub most: u32,
     /// The largest useful estimate of a distance.
     pub bound: f32,
-    /// The nodes. If there are none, no code is needed.
+    /// The nodes, or none if no code is needed.
     pub nodes: Nodes<'a>,
 }
 
@@ -77,22 +75,19 @@ impl MissingNodes<'_> {
     };
 }
 
-/// The content of a frame. The table in [`wire`](super) has the sender and the receiver of each
-/// kind.
+/// The content of a frame. The table in [`wire`](super) has the sender and the receiver.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Message<'a> {
     /// Asks for a description of the collection.
     Describe {
-        /// Whether the client wants to change the collection. If so, a compute server needs only
-        /// storage for its reply.
+        /// Whether the client wants changes; if so, a compute server needs only storage.
         for_changes: bool,
     },
     /// The answer to a request for a description.
     Description {
         /// The collection.
         collection: Collection,
-        /// The centroids, which a compute server needs in addition to the low codes. Only the
-        /// memory role sends them.
+        /// The centroids, which only the memory role sends.
         centroids: &'a [u8],
     },
     /// Asks for the low codes of some nodes.
@@ -110,9 +105,8 @@ pub enum Message<'a> {
         from: u32,
         /// The number of nodes.
         count: u32,
-        /// `low_bytes` for each node. If only codes of popular nodes were requested, a bit for each
-        /// node precedes the codes, from the lowest bit of the first byte on. Only nodes whose bit
-        /// is set have a code.
+        /// Codes of `low_bytes`, after a bit for each node (lowest first) if only popular nodes
+        /// have one.
         codes: &'a [u8],
     },
     /// Begins a query's walk.
@@ -123,9 +117,7 @@ pub enum Message<'a> {
         full: u32,
         /// The number of candidates that one step expands.
         beam: u32,
-        /// The query in the form that the codes need: rows of bytes unchanged, and other rows
-        /// rounded to a byte for each dimension. Rows of bytes are unchanged. Other rows are
-        /// rounded to a byte for each dimension.
+        /// The query as the codes need it: bytes unchanged, other elements rounded to a byte.
         query: &'a [u8],
         /// The nodes where the walk begins and whose low codes the compute server does not have.
         missing: MissingNodes<'a>,
@@ -139,7 +131,7 @@ pub enum Message<'a> {
         /// The nodes to score by their residual codes.
         nodes: Scored<'a>,
     },
-    /// The next step of a walk that has met nodes whose low codes the compute server does not have.
+    /// The next step of a walk that has met nodes whose low codes are missing.
     Look {
         /// The number of the step, from 1 on.
         step: u32,
@@ -172,9 +164,9 @@ pub enum Message<'a> {
         step: u32,
         /// The number of distances that the walk computed by high codes.
         computations: u32,
-        /// The number of distances that the walk computed by low codes, if low codes are offloaded.
+        /// The number of distances by low codes, if low codes are offloaded.
         low: u32,
-        /// The nearest nodes by high codes, as many as the storage server ranks (D_full).
+        /// The D_full nearest nodes by high codes.
         nodes: Nodes<'a>,
     },
     /// Asks for exact distances.
@@ -217,8 +209,7 @@ pub enum Message<'a> {
         /// The k nearest vectors that the search found.
         answers: Answers<'a>,
     },
-    /// Vectors to put into the index, and ids to delete. Each vector replaces the vector with the
-    /// same id.
+    /// Vectors to insert or replace, and ids to delete.
     Change {
         /// The token of the change.
         token: Token,
@@ -231,13 +222,11 @@ pub enum Message<'a> {
         /// Rows of the collection, one directly after the other.
         rows: &'a [u8],
     },
-    /// Withdraws a change. Storage does not begin the change any more, and tells the sender the
-    /// outcome.
+    /// Withdraws a change, and asks for its outcome.
     GiveUp {
         /// The token of the change.
         token: Token,
-        /// The changes that the client waits for, including this one, since it waits for the
-        /// outcome.
+        /// The changes that the client waits for, including this one.
         wanted: Wanted<'a>,
     },
     /// The reply to a change that was made and is durable.
@@ -252,7 +241,7 @@ pub enum Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Decodes the message of a frame.
+    /// Decodes a frame.
     ///
     /// # Errors
     /// The kind is unknown, or the body is no valid body of its kind.
@@ -370,10 +359,8 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The error text for a list size, a number of results or a beam width out of range.
 const SIZE: &str = "the number is out of range; the most is 65,536";
 
-/// Reads a collection.
 fn collection(body: &mut Body<'_>) -> Result<Collection, WireError> {
     let bytes: &[u8; COLLECTION] = match body.take(COLLECTION)?.try_into() {
         Ok(bytes) => bytes,

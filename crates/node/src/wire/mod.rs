@@ -109,22 +109,8 @@ use kind::Kind;
 pub use message::{Answers, Message, MissingNodes, Ranked};
 pub use nodes::{Nodes, Scored};
 
-/// The version of this format. Greetings already contain it ([`Protocol`]), so that servers of two
-/// versions refuse each other before the first frame.
-///
-/// - 1: the first.
-/// - 2: nodes carry the estimates of their low codes, also the nodes at which a walk begins; low
-///   codes may be offloaded; changes.
-/// - 3: the message of a change lists the changes that its client waits for; a change may be
-///   withdrawn.
-/// - 4: a memory server gets queries rounded.
-/// - 5: with offloaded codes, a list is sent unchanged if the compute server has the codes of all
-///   its neighbours.
-/// - 6: all lists are sent unchanged, and compute servers ask for low codes with their next step.
-/// - 7: addresses in UCX are sealed; a description has the number of vectors that a search can
-///   find.
+/// The version of this format, also in greetings, so that other versions are refused.
 pub const VERSION: u8 = 7;
-/// Greetings must compare this version, before the first frame arrives.
 const _: () = assert!(Protocol::Memory.version() & 0xFFFF == VERSION as u32);
 /// Bytes of a frame's header.
 pub const HEADER: usize = 32;
@@ -136,18 +122,14 @@ pub const MOST_ASKED: usize = 2 << 20;
 pub const MOST_ROW: usize = 1 << 20;
 /// The largest number of bytes of a refusal's text.
 pub const MOST_TEXT: usize = 1 << 10;
-/// The largest number of nodes or results of one message, and the largest list size that a client
-/// may request.
+/// The largest number of nodes or results in a message, and the largest list size.
 pub const MOST_NODES: usize = 1 << 16;
-/// Bytes of a description before the centroids.
 const COLLECTION: usize = 40;
-/// The bytes of the counters of a reply.
 const COUNTERS: usize = 72;
 
 pub use stratann_tier::remote::wire::Protocol;
 
-/// The reasons why bytes are no valid frame or message. After such bytes the receiver cannot find
-/// further frames, so it closes the connection.
+/// The reasons why bytes are no valid frame or message. The receiver closes the connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// An invalid header.
@@ -201,8 +183,7 @@ pub enum WireError {
 /// | 32 | u64 `vectors` |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Collection {
-    /// The checkpoint of the index: the first 8 bytes of the BLAKE3 hash of its MANIFEST. The value
-    /// 0 means no checkpoint.
+    /// The checkpoint: the first 8 bytes of the BLAKE3 hash of its MANIFEST, or 0 for none.
     pub state: u64,
     /// The number of nodes. Node numbers are below this number.
     pub nodes: u32,
@@ -214,17 +195,13 @@ pub struct Collection {
     pub low_bytes: u32,
     /// Bytes of a high code.
     pub high_bytes: u32,
-    /// The element type, by its number in the files of an index. The roles forward it without
-    /// interpreting it.
+    /// The number of the element type in the files of an index.
     pub element: u8,
-    /// The metric, by its number in the files of an index. The roles forward it without
-    /// interpreting it.
+    /// The number of the metric in the files of an index.
     pub metric: u8,
-    /// Whether the collection accepts changes. Storage decides this, and compute servers repeat
-    /// storage's answer.
+    /// Whether storage accepts changes.
     pub changes: bool,
-    /// The number of vectors that a search can find now, as storage counts them. Other roles report
-    /// the number of nodes.
+    /// The number of vectors that a search can find (storage), or of nodes (other roles).
     pub vectors: u64,
 }
 
@@ -263,30 +240,25 @@ impl Collection {
 /// The costs of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// The number of distances by low codes, on the compute server and, for offloaded codes, on the
-    /// memory server. Abandoned walks are included.
+    /// Distances by low codes on both servers, also of abandoned walks.
     pub low: u64,
-    /// The number of distances by high codes on the memory server, in completed walks. A search
-    /// completes several walks if much of the first result was deleted.
+    /// Distances by high codes in completed walks. A search may need several walks.
     pub high: u64,
     /// The number of distances with exact vectors on storage.
     pub full: u64,
     /// The number of exchanges with the memory server.
     pub steps: u32,
-    /// The number of restarts of the walk, because a server had disconnected or had another state.
+    /// The number of restarts, because a server had disconnected or had another state.
     pub restarts: u32,
-    /// Bytes of all frames of the search between the compute server and the memory server, in both
-    /// directions.
+    /// Bytes of the frames between the compute server and the memory server, both ways.
     pub wire: u64,
-    /// Bytes of all frames of the search between the compute server and storage, in both
-    /// directions.
+    /// Bytes of the frames between the compute server and storage, both ways.
     pub storage_wire: u64,
     /// The number of reads that storage made.
     pub reads: u64,
     /// Bytes of these reads.
     pub read_bytes: u64,
-    /// The length of the high list (D_high) in this search: the requested value, or else the
-    /// server's default, and at least the number of results.
+    /// The length of the high list (D_high), at least the number of results.
     pub list: u32,
     /// The largest number of candidates that a step expanded.
     pub beam: u32,
@@ -327,29 +299,23 @@ impl Counters {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Reason {
-    /// The request can never be answered, since it has a wrong row or a node that does not exist. A
-    /// repeated request would fail too.
+    /// The request has a wrong row or a node that does not exist; do not repeat it.
     Invalid = 1,
-    /// The request names a state that the server does not have. The client has to request a
-    /// description and begin again.
+    /// The server does not have the named state; get a description and begin again.
     OtherState = 2,
-    /// No such query is in progress: the server was restarted, or the query was idle too long. The
-    /// client has to begin again.
+    /// No such query is in progress, after a restart or a long pause; begin again.
     Unknown = 3,
-    /// The server is at its limit. The client may ask again later.
+    /// The server is at its limit; ask later.
     Busy = 4,
     /// There was no answer before the deadline.
     Deadline = 5,
     /// A step failed; the text describes the error.
     Failed = 6,
-    /// A compute server cannot answer now, since it waits for another server. The client may ask
-    /// another compute server, or ask later.
+    /// A compute server waits for another server; ask another compute server, or ask later.
     Waiting = 7,
-    /// Storage has not made the change, and never will. Its client has withdrawn it, or its
-    /// deadline has passed.
+    /// Storage never made the change: it was withdrawn, or late.
     GivenUp = 8,
-    /// The client no longer waits for the change. Storage does not know the outcome any more, and
-    /// makes no further part of the change.
+    /// The client no longer waits for the change, whose outcome storage does not know.
     Over = 9,
 }
 
@@ -403,13 +369,13 @@ pub struct Head {
 }
 
 impl Head {
-    /// A head with the remaining time until a deadline, at least 1 microsecond.
+    /// Creates a head with the time until the deadline, at least 1 microsecond.
     pub fn until(id: u64, state: u64, left: Duration) -> Head {
         let left = u32::try_from(left.as_micros()).unwrap_or(u32::MAX).max(1);
         Head { id, state, left }
     }
 
-    /// The deadline of a request that arrived at `now`, at most `now` plus `patience`.
+    /// Returns the deadline of a request that arrived at `now`, at most `now` plus `patience`.
     pub fn deadline(&self, now: Duration, patience: Duration) -> Duration {
         match self.left {
             0 => now + patience,
@@ -439,24 +405,20 @@ impl<'a> Frame<'a> {
         self.whole
     }
 
-    /// Whether the bytes of a whole frame are a refusal.
     pub(crate) fn is_refusal(bytes: &[u8]) -> bool {
         bytes.get(5) == Some(&Kind::Refused.into())
     }
 
-    /// Whether the frame asks for a description, and if so, whether for changes.
     pub(crate) fn describes(&self) -> Option<bool> {
         (self.kind == u8::from(Kind::Describe)).then_some(!self.body.is_empty())
     }
 
-    /// The length of a frame that begins with `bytes`, or `None` if the bytes are too few to
-    /// contain it.
     pub(crate) fn len_of(bytes: &[u8]) -> Option<usize> {
         let (len, _) = bytes.split_first_chunk::<4>()?;
         Some(HEADER + u32::from_le_bytes(*len) as usize)
     }
 
-    /// Decodes the first frame in `bytes`. Returns `None` if the frame is not complete yet.
+    /// Decodes the first frame in `bytes`, or returns `None` if it is incomplete.
     ///
     /// # Errors
     /// The bytes are no valid frame.
@@ -517,8 +479,7 @@ fn checksum(header: &[u8; HEADER], body: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&header[..28]), body)
 }
 
-/// A frame under construction at the end of a buffer. The bytes appended until
-/// [`close`](Open::close) form its body.
+/// A frame under construction: the bytes appended until [`close`](Open::close) are its body.
 #[must_use = "a frame that is not closed has no header"]
 pub(crate) struct Open {
     at: usize,
@@ -531,8 +492,7 @@ impl Open {
         Open { at }
     }
 
-    /// Writes the header. A body longer than [`MOST_BODY`] is a bug in this program; the receiver
-    /// reports it.
+    /// Writes the header. The receiver reports a body longer than [`MOST_BODY`], which is a bug.
     pub(crate) fn close(self, kind: impl Into<u8>, head: Head, out: &mut [u8]) {
         let Some((header, body)) = out[self.at..].split_first_chunk_mut::<HEADER>() else {
             return;
@@ -547,12 +507,10 @@ impl Open {
     }
 }
 
-/// Collects received bytes, in pieces of any size, and divides them into frames.
+/// Divides received bytes into frames.
 #[derive(Debug)]
 pub struct Incoming {
-    /// The largest number of bytes of a body.
     most: usize,
-    /// Received bytes are in `at..end`; the other bytes are free space.
     bytes: Vec<u8>,
     at: usize,
     end: usize,
@@ -569,8 +527,7 @@ impl Incoming {
         }
     }
 
-    /// Appends the bytes of one read. `read` receives at least `room` bytes of space, and returns
-    /// the number of bytes that it filled.
+    /// Appends the bytes of one read into a space of at least `room` bytes.
     ///
     /// # Errors
     /// `read` fails.
@@ -582,7 +539,6 @@ impl Incoming {
         self.bytes.copy_within(self.at..self.end, 0);
         self.end -= self.at;
         self.at = 0;
-        // The buffer shrinks after one large frame.
         if self.end == 0 && self.bytes.len() > 4 * room {
             self.bytes = Vec::new();
         }

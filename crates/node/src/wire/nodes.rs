@@ -1,17 +1,14 @@
 //! Ascending sets of node numbers: the lowest number, and then the gaps, as LEB128 varints.
 //!
-//! Nodes are numbered in locality order, and the nodes of one message are near one query. So most
-//! gaps are small, and a node needs one to two bytes instead of four. To sort the nodes loses no
-//! information, because their order in the sender's lists follows from distance and node number.
+//! Nodes are numbered in locality order, so most gaps are small, and a node needs one to two bytes.
+//! Sorting loses nothing, since a list's order follows from distance and node number.
 //!
-//! If a message has nodes to score by residual codes, it also has the estimates of these nodes by
-//! their low codes. These nodes are encoded as a count, the set, and an f32 for each node. The f32
-//! is not rounded, so the receiver can use it like a value that it computed itself. So servers
-//! return exactly the results of a single process.
+//! The f32 estimates of scored nodes are not rounded, so servers return exactly the results of a
+//! single process.
 
 use super::{MOST_NODES, WireError, u32_at};
 
-/// The node numbers of a message, in the form in which they were received.
+/// Node numbers as received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nodes<'a>(pub &'a [u8]);
 
@@ -22,7 +19,6 @@ pub fn append(nodes: &mut Vec<u32>, out: &mut Vec<u8>) {
     append_gaps(nodes.iter().copied(), out);
 }
 
-/// Appends nodes, which must be ascending.
 fn append_gaps(nodes: impl Iterator<Item = u32>, out: &mut Vec<u8>) {
     let mut before = 0;
     for node in nodes {
@@ -36,8 +32,7 @@ fn append_gaps(nodes: impl Iterator<Item = u32>, out: &mut Vec<u8>) {
     }
 }
 
-/// The node numbers of a message in the form in which they were received, with an estimate of each
-/// node's distance.
+/// Node numbers as received, with an estimate of the distance of each node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scored<'a> {
     /// The nodes.
@@ -57,16 +52,14 @@ pub fn append_scored(nodes: &mut Vec<(u32, f32)>, out: &mut Vec<u8>) {
 }
 
 impl Scored<'_> {
-    /// Appends the bytes as they were received.
     pub(super) fn append(&self, out: &mut Vec<u8>) {
         out.extend(((self.estimates.len() / 4) as u32).to_le_bytes());
         out.extend(self.nodes.0);
         out.extend(self.estimates);
     }
 
-    /// Decodes these node numbers into `nodes`, and drops its earlier content. There are at most
-    /// [`MOST_NODES`] numbers. They ascend, and each is below `end`. An
-    /// estimate may be any f32, even NaN.
+    /// Overwrites `nodes` with at most [`MOST_NODES`] ascending numbers below `end`, and any
+    /// estimates.
     ///
     /// # Errors
     /// The bytes are no such set, or nodes and estimates differ in number.
@@ -92,8 +85,7 @@ impl Scored<'_> {
 }
 
 impl Nodes<'_> {
-    /// Decodes these node numbers into `nodes`, and drops its earlier content. There are at most
-    /// [`MOST_NODES`] numbers. They ascend, and each is below `end`.
+    /// Overwrites `nodes` with at most [`MOST_NODES`] ascending numbers below `end`.
     ///
     /// # Errors
     /// The bytes are no such set.
@@ -105,7 +97,6 @@ impl Nodes<'_> {
         })
     }
 
-    /// Calls `each` with every node.
     fn each(
         &self,
         end: u32,

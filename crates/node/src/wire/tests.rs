@@ -2,7 +2,6 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A message of each kind.
 fn samples<'a>(
     row: &'a [u8],
     text: &'a str,
@@ -285,8 +284,7 @@ proptest! {
         open.close(kind, Head::default(), &mut bytes);
         let frame = Frame::decode(&bytes).unwrap().unwrap();
         if let Ok(message) = Message::decode(&frame) {
-            // A decoded message encodes to the same bytes, except for the zero bytes of a
-            // collection.
+            // The zero bytes of a collection may differ.
             let mut again = Vec::new();
             message.append(Head::default(), &mut again);
             let frame = Frame::decode(&again).unwrap().unwrap();
@@ -354,7 +352,7 @@ fn scored_nodes_come_back_with_their_estimates_and_as_many_as_these() {
             "{error}"
         );
     }
-    // The body announces more estimates than it has bytes for.
+    // The body announces more estimates than it has.
     let body = [&1u32.to_le_bytes()[..], &9u32.to_le_bytes(), &[1, 2, 3]].concat();
     let mut wrong = Vec::new();
     let open = Open::new(&mut wrong);

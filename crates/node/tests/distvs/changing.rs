@@ -1,4 +1,4 @@
-//! Changes through servers: the error that a client gets when a change is not completed.
+//! The errors of changes that are not completed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -16,7 +16,6 @@ use stratann_node::wire::{Changed, Collection, Reason};
 use crate::halves::{DIM, Full, Low};
 use crate::servers::{PATIENCE, options, patient, remote, until, world};
 
-/// A gate at which callers wait until a test opens it.
 #[derive(Default)]
 struct Gate {
     open: Mutex<bool>,
@@ -47,7 +46,6 @@ impl Drop for Opens<'_> {
     }
 }
 
-/// Decides the outcome of a change.
 type Says = fn(&Gate, usize) -> Result<(), NotChanged>;
 
 /// A storage server whose outcomes a test decides, by the number of the change.
@@ -70,13 +68,11 @@ impl Moody {
         self.asked.load(Ordering::SeqCst)
     }
 
-    /// Waits until the first change is requested.
     fn begins(&self) {
         until(|| self.asked() > 0);
     }
 }
 
-/// The collection of a storage server that accepts changes.
 fn changing() -> Collection {
     Collection {
         changes: true,
@@ -108,27 +104,24 @@ impl Ranker for Moody {
         (self.says)(&self.gate, self.asked.fetch_add(1, Ordering::SeqCst))?;
         Ok(Changed {
             upserted: upserts.0.len() as u32,
-            // Every second id exists.
             deleted: deletes.len() as u32 / 2,
         })
     }
 }
 
-/// Makes a change through a compute server without a memory server.
+/// Makes a change without a memory server.
 fn change<T>(says: Says, act: impl FnOnce(&Client, &Moody) -> T) -> T {
     let moody = Moody::new(says);
     let storage = StorageServer::start(moody.clone(), 4, Options::default()).unwrap();
     let (nowhere, behind) = (remote("127.0.0.1:1"), remote(storage.address()));
     let server = ComputeServer::<Low>::start(nowhere, behind, options()).unwrap();
     let client = Client::connect(vec![remote(server.address())], patient()).unwrap();
-    // After this call, the client knows the collection.
     client.changeable_while(|| true).unwrap().unwrap();
     let _opens = Opens(&moody.gate);
     act(&client, &moody)
 }
 
-/// The client waits one second for the outcome of a withdrawn change. A busy machine may be slower,
-/// so the attempt is repeated.
+/// A busy machine may need longer than the second of the client.
 fn settled(mut attempt: impl FnMut() -> Unfinished) -> Unfinished {
     (0..10)
         .map(|_| attempt())
@@ -136,7 +129,6 @@ fn settled(mut attempt: impl FnMut() -> Unfinished) -> Unfinished {
         .expect("no attempt has a known outcome")
 }
 
-/// The number of ids of a part, in a change with several parts.
 const PART: usize = 1 << 15;
 const ALL: usize = 2 * PART + 100;
 
@@ -185,7 +177,7 @@ fn a_change_that_fails_in_the_middle_says_how_much_is_in_and_may_be() {
         !text.contains("refuse") && !text.contains("query"),
         "{text}"
     );
-    // The first part fails, and storage may have added some of its rows.
+    // Storage may have added some rows of the first part.
     let fails: Says = |_, _| Err(NotChanged::Failed("a disk".to_owned()));
     let unfinished = change(fails, |client, _| {
         client.delete(&ids(), |_| true).unwrap_err()
@@ -210,7 +202,6 @@ fn a_change_that_can_never_be_made_is_invalid_and_nothing_of_it_is_in_doubt() {
         text.ends_with("it takes no changes; nothing was changed"),
         "{text}"
     );
-    // After a failed read of a file, the earlier parts stay changed too.
     let reads = |first: usize, _: &mut [u8]| match first {
         0 => Ok(()),
         _ => Err("a file".to_owned()),
@@ -224,7 +215,6 @@ fn a_change_that_can_never_be_made_is_invalid_and_nothing_of_it_is_in_doubt() {
 
 #[test]
 fn a_change_that_is_still_being_made_is_not_called_refused() {
-    // Storage makes the change after the test.
     let slow: Says = |gate, _| {
         gate.pass();
         Ok(())
@@ -243,8 +233,7 @@ fn a_change_that_is_still_being_made_is_not_called_refused() {
         !text.contains("refuse") && (text.contains("storage") || text.contains("within ")),
         "{text}"
     );
-    // If storage is still making a change one second after an interruption, the outcome is unknown
-    // too.
+    // The change takes longer than the second for its outcome.
     let unfinished = change(slow, |client, moody| {
         let begins = |_| moody.asked() == 0;
         client.delete(&ids(), begins).unwrap_err()
@@ -256,7 +245,7 @@ fn a_change_that_is_still_being_made_is_not_called_refused() {
     );
     let text = unfinished.to_string();
     assert!(text.contains("or may be changed later"), "{text}");
-    // After an acknowledged part no id is in doubt. Ids that did not exist count as done.
+    // Ids that did not exist count as done.
     let unfinished = change(
         |_, _| Ok(()),
         |client, _| client.delete(&ids(), |ids| ids == 0).unwrap_err(),
@@ -265,7 +254,6 @@ fn a_change_that_is_still_being_made_is_not_called_refused() {
     assert_eq!(unfinished.done.deleted as usize, PART / 2);
 }
 
-/// Continues for `millis` milliseconds.
 fn within(millis: u64) -> impl FnMut(usize) -> bool {
     let end = Instant::now() + Duration::from_millis(millis);
     move |_| Instant::now() < end
@@ -273,7 +261,6 @@ fn within(millis: u64) -> impl FnMut(usize) -> bool {
 
 #[test]
 fn who_stops_a_change_is_told_what_became_of_it() {
-    // Stops a change while storage is making it. Storage then continues.
     let stopped = |says| {
         change(says, |client, moody| {
             let stops = |_| {
@@ -286,7 +273,6 @@ fn who_stops_a_change_is_told_what_became_of_it() {
             client.delete(&ids(), stops).unwrap_err()
         })
     };
-    // Storage makes the change soon afterwards.
     let slow: Says = |gate, _| {
         gate.pass();
         std::thread::sleep(Duration::from_millis(100));
@@ -299,7 +285,6 @@ fn who_stops_a_change_is_told_what_became_of_it() {
         ([PART, 0, ALL], false)
     );
     assert_eq!(unfinished.done.deleted as usize, PART / 2);
-    // The change fails soon afterwards.
     let fails: Says = |gate, _| {
         gate.pass();
         std::thread::sleep(Duration::from_millis(100));
@@ -312,7 +297,6 @@ fn who_stops_a_change_is_told_what_became_of_it() {
     );
 }
 
-/// The reply arrives after the client has checked for it and before it calls `goes_on`.
 #[test]
 fn who_stops_a_change_that_is_answered_meanwhile_is_told_that_it_is_made() {
     change(
@@ -336,8 +320,6 @@ fn who_stops_a_change_that_is_answered_meanwhile_is_told_that_it_is_made() {
     );
 }
 
-/// If a change waits for another change, and its client withdraws it, storage never makes the
-/// waiting change.
 #[test]
 fn a_change_that_is_stopped_before_it_began_is_never_made() {
     let says: Says = |gate, number| {
@@ -378,7 +360,6 @@ fn a_change_that_is_stopped_before_it_began_is_never_made() {
     assert_eq!(moody.asked(), 3, "the delete of id 2 was made");
 }
 
-/// A storage server whose `tidy` panics.
 struct Untidy(AtomicUsize);
 
 impl Ranker for Untidy {
@@ -450,7 +431,6 @@ fn clients_hear_whether_storage_takes_changes_also_where_they_are_to_search() {
             (told.changes, client.collection().unwrap().changes),
             (changes, changes)
         );
-        // Each server reports on the state of the low codes after a short delay.
         let began = Instant::now();
         let told = loop {
             let told = server.readiness().lines.concat();
@@ -480,12 +460,10 @@ fn changes_need_no_memory_server() {
         assert_eq!(told.unwrap(), changing());
         assert_eq!(upsert(&client).unwrap().upserted as usize, ALL);
     }
-    // A change needs storage. If storage is not reachable, the error names it.
     let behind = storage.address();
     drop(storage);
     let client = Client::connect(vec![remote(one.address())], patient()).unwrap();
     let hurried = client.within(Duration::from_millis(700));
-    // The compute server may notice only after a short delay.
     let name = format!("the storage server at {behind}");
     until(|| {
         let told = hurried.changeable_while(|| true).unwrap();

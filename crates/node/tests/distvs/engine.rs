@@ -1,5 +1,4 @@
-//! Servers with the engine's halves, on real data. Together they return the same results as one
-//! process.
+//! Servers with the engine's halves, on real data, return the results of one process.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,7 +28,6 @@ fn head(name: &str, count: usize) -> Matrix {
     Matrix::new(bytes, count, file.dim(), file.element()).unwrap()
 }
 
-/// An index of 3,000 vectors.
 fn built(path: &Path) {
     built_of(&head("photo-sift-20k.base.u8bin", 3000), path);
 }
@@ -46,7 +44,6 @@ fn built_of(base: &Matrix, path: &Path) {
     build(base, path, &options, &Silent).unwrap();
 }
 
-/// The result of storage for a change that gives each id a row.
 fn said(full: &Full, ids: &[u64], rows: &[f32]) -> Result<Changed, NotChanged> {
     let bytes: Vec<u8> = rows.iter().flat_map(|x| x.to_le_bytes()).collect();
     Ranker::change(full, (ids, &bytes), &[])
@@ -79,7 +76,6 @@ fn what_no_index_takes_is_invalid_and_changes_nothing() {
     assert_eq!(said(&full, &[700, 701], &right).unwrap().upserted, 2);
 }
 
-/// Deleted nodes are still traversed, as in one process, but are no results.
 #[test]
 fn what_is_deleted_takes_no_place_among_the_answers() {
     let folder = tempfile::tempdir().unwrap();
@@ -100,11 +96,10 @@ fn what_is_deleted_takes_no_place_among_the_answers() {
     let mut row = vec![0; queries.row_bytes()];
     for number in 0..3 {
         queries.read(number, &mut row).unwrap();
-        // Many near vectors are deleted at once: as many as a search with a list of 160 re-ranks.
+        // A search with a list of 160 re-ranks as many vectors.
         let one = Matrix::new(row.clone(), 1, 128, queries.element()).unwrap();
         let near = brute_force(&base, &one, 80, Metric::L2, 1, &Silent).unwrap();
         let gone: Vec<u64> = near.ids.clone();
-        // Storage refuses an id that is given twice, as an index does, and deletes nothing.
         let twice = [&gone[..], &gone[..1]].concat();
         let refused = client.delete(&twice, |_| true).unwrap_err().to_string();
         let told = format!(
@@ -207,8 +202,7 @@ fn servers_find_what_one_process_finds() {
     }
     let base = head("photo-sift-20k.base.u8bin", 3000);
     let truth = brute_force(&base, &queries, 10, Metric::L2, 1, &Silent).unwrap();
-    // The list is too small to find all results. The recall, the rounds, and the distances by low
-    // and by high codes are compared.
+    // The list is too small to find all results.
     let searched = |client: &Client| {
         let (mut ids, mut distances, mut took) = (Vec::new(), Vec::new(), [0; 3]);
         let mut row = vec![0; queries.row_bytes()];
@@ -226,9 +220,7 @@ fn servers_find_what_one_process_finds() {
     };
     let (all, [rounds, by_low, by_high]) = searched(&client);
     assert!((0.9..0.98).contains(&all), "{all}");
-    // These searches begin at other nodes than a search with all codes. With a third of the codes,
-    // they begin at seeds among the server's own nodes. Without codes, they begin at the nearest of
-    // evenly spaced nodes.
+    // With a third of the codes, searches begin at the server's nodes, else at spaced nodes.
     for ((_, client), (later, more)) in poor.iter().zip([(0.1, 1.05), (0.3, 1.1)]) {
         let (recall, took) = searched(client);
         let context = format!(
@@ -242,12 +234,10 @@ fn servers_find_what_one_process_finds() {
     }
     let counters = one.counters;
     assert_eq!(full, counters.reranked);
-    // The set of visited nodes may forget nodes, and has another size in one process. Either side
-    // may therefore score a few nodes twice.
+    // The visited set has another size in one process, so some nodes may be scored twice.
     let one = counters.distance_computations - counters.low_computations;
     let differs = (high + full).abs_diff(one);
     assert!(100 * differs <= one, "{} {one}", high + full);
-    // Messages have node numbers, which need far fewer bytes than the codes of the nodes.
     let queries = QUERIES as u64;
     println!(
         "{} steps and {} bytes a query, {} distances by high codes",
@@ -255,8 +245,7 @@ fn servers_find_what_one_process_finds() {
         wire / queries,
         high / queries
     );
-    // Here messages need less than a quarter of the bytes of the codes. With larger codes and
-    // lists, they need a smaller share.
+    // With larger codes and lists, messages need a smaller share.
     let codes = counters.low_computations * u64::from(collection.high_bytes);
     assert!(4 * wire < codes, "{wire} {codes}");
 }

@@ -1,5 +1,5 @@
-//! Small halves of PRESS, and a search in one process with them. Every search through servers must
-//! have exactly the same result.
+//! Small halves of PRESS, and a search with them in one process, whose result every search through
+//! servers must have.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
@@ -13,10 +13,9 @@ use stratann_node::role::{
 };
 use stratann_node::wire::{Changed, Collection, Ranked};
 
-/// Dimension of the vectors, whose elements are bytes.
 pub const DIM: usize = 8;
 
-/// SplitMix64: random numbers that a seed reproduces.
+/// The generator SplitMix64.
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
 
@@ -42,8 +41,7 @@ impl Random {
     }
 }
 
-/// The rows that changes inserted. Only a search for exactly such a row finds it, so the results of
-/// other queries stay the same.
+/// The inserted rows, which only a search for exactly such a row finds.
 #[derive(Default)]
 pub struct Stored(Mutex<BTreeMap<u64, Vec<u8>>>);
 
@@ -60,7 +58,6 @@ impl Stored {
         }
     }
 
-    /// Puts the ids with this row before the ranked ids.
     pub fn join(&self, row: &[u8], k: usize, ranked: &mut Ranked) {
         let stored = self.0.lock().unwrap();
         let same = stored.iter().filter(|(_, stored)| *stored == row);
@@ -73,24 +70,21 @@ impl Stored {
     }
 }
 
-/// The popularity of nodes, which takes time to count.
 #[derive(Default)]
 pub struct Popular {
-    /// The number of steps of the count. The next field is the time of each step.
+    /// The number of steps of the count, and the time of each step.
     pub steps: u32,
     pub pause: Duration,
-    /// The number of completed steps.
     pub counted: AtomicU32,
 }
 
-/// A collection in one state: vectors, and a graph over them.
 pub struct World {
     pub popular: Popular,
     pub state: u64,
     pub stored: Stored,
     /// Bytes that are appended to the centroids, to make a message large.
     pub padding: usize,
-    /// The number of times that a step repeats each neighbour, to make a message large.
+    /// How often a step repeats each neighbour, to make a message large.
     pub weight: usize,
     vectors: Vec<[u8; DIM]>,
     lists: Vec<Vec<u32>>,
@@ -98,10 +92,8 @@ pub struct World {
     ranks: Vec<u32>,
 }
 
-/// A query that makes low halves panic.
 pub const POISON: &[u8] = b"a poison";
 
-/// The bits of an element in a high and in a low code.
 const HIGH: u8 = 0xF0;
 const LOW: u8 = 0xC0;
 
@@ -111,7 +103,7 @@ fn distance(row: &[u8], vector: &[u8], bits: u8) -> u32 {
 }
 
 impl World {
-    /// `nodes` vectors, each linked to its nearest vectors and to some other vectors.
+    /// Each vector is linked to its nearest vectors and to some others.
     pub fn new(seed: u64, nodes: usize) -> World {
         let mut random = Random(seed);
         let vectors: Vec<[u8; DIM]> = (0..nodes).map(|_| random.next().to_le_bytes()).collect();
@@ -160,8 +152,7 @@ impl World {
         }
     }
 
-    /// A copy of this world, as a process has it after it has read the world. To count the
-    /// popularity of nodes takes `steps` steps.
+    /// A copy of this world whose count of popularity takes `steps` steps.
     pub fn read(&self, steps: u32) -> World {
         World {
             state: self.state,
@@ -178,7 +169,6 @@ impl World {
         }
     }
 
-    /// The estimate of a node's distance by its low code.
     pub fn low(&self, row: &[u8], node: u32) -> f32 {
         distance(row, &self.vectors[node as usize], LOW) as f32
     }
@@ -204,11 +194,10 @@ impl World {
     }
 }
 
-/// An ordered list of at most `most` nodes.
 #[derive(Clone, Debug, Default)]
 struct List {
     most: usize,
-    /// The distance, the node, and whether the node was visited.
+    /// The distance, the node, and whether it was visited.
     nodes: Vec<(u32, u32, bool)>,
     seen: HashSet<u32>,
     computations: u64,
@@ -250,7 +239,6 @@ impl List {
     }
 }
 
-/// The `most` nearest of some nodes.
 fn nearest(mut nodes: Vec<(u32, f32)>, most: usize) -> Vec<(u32, f32)> {
     nodes.sort_unstable_by_key(|&(node, distance)| (distance as u32, node));
     nodes.truncate(most);
@@ -262,7 +250,6 @@ pub struct HighQuery {
     row: Vec<u8>,
     list: List,
     sizes: Option<Sizes>,
-    /// The number of low codes that were read.
     low: u64,
 }
 
@@ -385,11 +372,10 @@ impl HighHalf for World {
     }
 }
 
-/// The data that a compute server received.
 #[derive(Debug)]
 pub struct Low {
     collection: Collection,
-    /// The low code of each node, or `None` for an offloaded code.
+    /// `None` for an offloaded code.
     codes: Vec<Option<[u8; DIM]>>,
     offloads: bool,
 }
@@ -400,15 +386,13 @@ pub struct LowQuery {
     list: List,
     ratio: f32,
     missing: Vec<u32>,
-    /// The nodes that were offered with the last request. The next field is the number of nodes to
-    /// refine.
+    /// The nodes that were offered with the last request, and the number to refine.
     offered: Vec<(u32, f32)>,
     most: usize,
     begins: bool,
 }
 
 impl LowQuery {
-    /// The number of nodes to refine, out of `len` known nodes.
     fn share(&self, len: usize) -> usize {
         (self.ratio * len.min(self.list.most) as f32).ceil() as usize
     }
@@ -464,7 +448,6 @@ impl LowHalf for Low {
     }
 
     fn hear(&self, query: &mut LowQuery, estimates: &[(u32, f32)]) {
-        // An entry node is no candidate.
         if std::mem::take(&mut query.begins) {
             return;
         }
@@ -497,13 +480,12 @@ impl LowHalf for Low {
         query.ratio = narrowing.ratio as f32;
         query.missing.clear();
         missing.nodes.clear();
-        // Every search begins at these two nodes. From other nodes, it could have another result.
+        // From other nodes, a search could have another result.
         for node in [0, self.collection.nodes / 2] {
             match &self.codes[node as usize] {
                 Some(code) => nodes.push((node, distance(&query.row, code, LOW) as f32)),
                 None => missing.nodes.push(node),
             }
-            // The search must not score the node again.
             query.list.seen.insert(node);
         }
         query.begins = !missing.nodes.is_empty();
@@ -555,7 +537,6 @@ impl LowHalf for Low {
     }
 }
 
-/// Exact vectors, ranked on a thread for each query.
 pub struct Full(pub Arc<World>);
 
 impl Ranker for Full {
@@ -589,8 +570,7 @@ impl Ranker for Full {
     }
 }
 
-/// The expected result of a search, and its costs: the distances by low codes, by high codes and by
-/// exact vectors, and the steps.
+/// The expected result of a search, and its costs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expected {
     pub ids: Vec<u64>,
@@ -602,8 +582,6 @@ pub struct Expected {
 }
 
 /// PRESS (§3.1, algorithm 2) in one process, with the low codes of `kept` nodes on the compute
-/// server. With fewer codes, the search scores the same number of nodes by low codes, and sometimes
-/// a further node by high codes.
 pub fn press(
     world: &World,
     row: &[u8],

@@ -1,10 +1,9 @@
-//! A simulated network of roles, clients and links. A seed determines all events, and time is
-//! simulated.
+//! A simulated network of roles, clients and links, in simulated time. A seed determines all
+//! events.
 //!
-//! Links lose, duplicate, delay and reorder frames. Pairs of processes are disconnected for a
-//! while. Servers are killed, lose their state, and start again, some with another state of the
-//! index. As with TCP, a connection ends with the process at either end. Its frames never reach the
-//! connection that replaces it.
+//! Links lose, duplicate, delay and reorder frames, or disconnect. Servers are killed, lose their
+//! state, and start again, some with another state of the index. As with TCP, no frame reaches the
+//! next connection.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -23,30 +22,25 @@ use stratann::press::Full;
 
 use crate::halves::{Low, Random, Stored, World};
 
-/// The faults and their frequencies.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The number of lost frames out of a hundred.
     pub lost: u64,
     pub doubled: u64,
-    /// The longest delay of a frame, in microseconds. The shortest delay is a tenth of it.
+    /// The longest delay of a frame in microseconds. The shortest delay is a tenth of it.
     pub delay: u64,
-    /// The numbers of processes that are killed, and of pairs of processes that are disconnected,
-    /// until `calm`.
+    /// The numbers of killed processes, and of disconnected pairs, until `calm`.
     pub kills: u64,
     pub cuts: u64,
     /// Whether a killed server may start again with the other state.
     pub changes: bool,
-    /// Whether storage commits the other state while it runs. The memory server then serves that
-    /// state some time later.
+    /// Whether storage commits the other state while it runs, and the memory server follows.
     pub merges: bool,
-    /// The time between the commit of storage and the adoption of the new state by the memory
-    /// server. With `None` the time is random, and ends before or after `calm`.
+    /// The time until the memory server follows. With `None`, the time is random, and ends before
+    /// or after `calm`.
     pub behind: Option<Duration>,
-    /// The interval at which workers name the state of their memory server to storage.
     pub vouch: Duration,
-    /// The milliseconds in which a memory server counts the popularity of nodes, once a request
-    /// needs it.
+    /// The milliseconds in which a memory server counts the popularity of nodes.
     pub counting: u32,
     /// After this time there are no more faults.
     pub calm: Duration,
@@ -54,37 +48,28 @@ pub struct Plan {
     pub workers: u16,
     pub in_flight: usize,
     pub waiting: usize,
-    /// The largest number of bytes of low codes of each compute server. Further codes are
-    /// offloaded.
+    /// The bytes of low codes of each compute server. Further codes are offloaded.
     pub low_memory: Vec<u64>,
     pub queries: u64,
-    /// The number of queries of clients that connect after `calm` and first request a description.
-    /// The servers may be otherwise idle.
+    /// The number of clients that connect after `calm` and first ask for a description.
     pub late: u64,
-    /// The time between `calm` and these clients.
     pub idle: Duration,
-    /// The number of clients that storage remembers, or `None` for many.
     pub remembered: Option<usize>,
-    /// The number of changes out of a hundred that storage reports as failed, whether it made them
-    /// or not.
+    /// The number of changes out of a hundred that storage reports as failed, made or not.
     pub failing: u64,
-    /// The number of ids that are inserted, replaced and deleted. Each step begins when the step
-    /// before was acknowledged and checked, failed, or was withdrawn.
+    /// The number of ids that are inserted, replaced and deleted, one step after the other.
     pub written: u64,
-    /// Whether several changes of one client are requested together.
     pub twins: bool,
     /// The shortest and the longest time limit of a query, in microseconds.
     pub patience: (u64, u64),
 }
 
-/// The processes by number: memory, storage, the compute servers, and as many clients as compute
-/// servers.
+/// The processes by number: memory, storage, the compute servers, and as many clients.
 const MEMORY: usize = 0;
 const STORAGE: usize = 1;
 
 #[derive(Debug)]
 enum Event {
-    /// A frame arrives at an end of a connection.
     Frame {
         connection: u64,
         to: usize,
@@ -95,7 +80,6 @@ enum Event {
         process: usize,
         due: Duration,
     },
-    /// One end tries to connect.
     Connect {
         from: usize,
         to: usize,
@@ -110,7 +94,6 @@ enum Event {
         pair: (usize, usize),
         until: Duration,
     },
-    /// Storage has completed a ranking.
     Ranked {
         life: u64,
         connection: u64,
@@ -118,7 +101,6 @@ enum Event {
         ranked: Ranked,
         slot: Slot,
     },
-    /// Storage begins a waiting change.
     Make {
         life: u64,
         connection: u64,
@@ -127,7 +109,6 @@ enum Event {
         until: Duration,
         bytes: Vec<u8>,
     },
-    /// Storage has made a change.
     Changed {
         life: u64,
         connection: u64,
@@ -135,29 +116,26 @@ enum Event {
         token: Token,
         made: Result<Changed, NotChanged>,
     },
-    /// The memory server continues to count the popularity of nodes.
     Count {
         life: u64,
     },
-    /// The memory server drops the state before the last one.
     Forget,
     /// Storage commits the other state, or the memory server begins to serve it.
     Merge {
         process: usize,
     },
-    /// A client stops waiting for a change. It forgets the change, or requests its outcome.
+    /// A client stops waiting for a change: it forgets the change, or asks for the outcome.
     Drop {
         client: usize,
         query: usize,
         tells: bool,
     },
-    /// A client withdraws a change whose request has ended but which storage may still make.
+    /// A client withdraws a change that ended in doubt.
     GiveUp {
         client: usize,
         query: usize,
         id: u64,
     },
-    /// A client sends a request.
     Ask {
         client: usize,
         query: usize,
@@ -168,12 +146,12 @@ enum Process {
     Memory {
         checkpoints: Checkpoints<World>,
         connections: BTreeMap<u64, MemoryState<World>>,
-        /// The [`World`] in which the popularity of nodes is being counted.
+        /// The [`World`] whose popularity of nodes is being counted.
         counts: Option<Arc<World>>,
     },
     Storage {
         world: Arc<World>,
-        /// The state before a merge, and the time of its last use.
+        /// The state before a merge, and its last use.
         before: Option<Arc<World>>,
         asked: Duration,
         connections: BTreeMap<u64, StorageState>,
@@ -193,34 +171,27 @@ struct Compute {
     shelf: Arc<Shelf<Low>>,
     waiting: Waiting,
     workers: Vec<Worker<Low>>,
-    /// The connections to memory and to storage.
     memory: Option<u64>,
     storage: Option<u64>,
 }
 
-/// A query or a change, and its outcome.
 #[derive(Clone, Debug)]
 pub struct Query {
     pub asks: Asked,
-    /// If the test writes an id: the id, and the current step.
+    /// If the test writes an id: the id, and the step.
     pub of: Option<(u64, Step)>,
-    /// The client's next request, after the reply to this one.
     then: Option<Asked>,
     pub deadline: Duration,
     pub ended: Option<(Duration, Result<Outcome, Failure>)>,
-    /// The compute server to which the client was connected at the end of the request.
+    /// The compute server of the client at the end of the request.
     pub by: Option<usize>,
-    /// For a change that ended in doubt and was then withdrawn: the outcome that the client
-    /// received.
+    /// The outcome of the withdrawal, for a change that ended in doubt.
     pub fate: Option<(Duration, Result<Outcome, Failure>)>,
-    /// Whether the change was withdrawn after its end.
     given_up: bool,
-    /// Whether the change was withdrawn before its end, so that it ends with the outcome.
     stopped: bool,
 }
 
 impl Query {
-    /// The final outcome.
     pub fn last(&self) -> Option<&(Duration, Result<Outcome, Failure>)> {
         self.fate.as_ref().or(self.ended.as_ref())
     }
@@ -230,16 +201,16 @@ impl Query {
     }
 }
 
-/// A change that storage began to make: the time, the run, and the [`mark`] of the change.
+/// A change that storage began: the time, the run, and the [`mark`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub at: Duration,
-    /// The run as storage numbers it. After storage forgets clients, these clients see another run.
+    /// Clients that storage forgets see another run.
     pub run: u64,
     pub mark: (u64, u8),
 }
 
-/// The unique mark of a change: its id and the version of its row, or version 0 for a delete.
+/// The id and the version of a change's row, or version 0 for a delete.
 pub fn mark(upserts: &[u64], rows: &[u8], deletes: &[u64]) -> (u64, u8) {
     match (upserts.first(), rows.get(7)) {
         (Some(&id), Some(&version)) => (id, version),
@@ -247,27 +218,23 @@ pub fn mark(upserts: &[u64], rows: &[u8], deletes: &[u64]) -> (u64, u8) {
     }
 }
 
-/// The steps of an id that the test writes. Each step begins when the step before was acknowledged.
-/// After a failed change, the same client makes the next change.
+/// The steps of an id that the test writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Insert,
-    /// A search for the inserted row.
     Inserted,
     Replace,
-    /// A change that its client forgets after a while. The same client makes the next change.
+    /// The client forgets this change after a while, and makes the next change.
     Dropped,
-    /// A change that its client withdraws after a while, with a request for the outcome. Once the
-    /// outcome is known, any client may make the next change.
+    /// The client withdraws the change after a while, and any client makes the next one.
     Stopped,
-    /// A change that is sent at once, while a copy of the change before it may still be in flight.
+    /// The client makes this change while a copy of the change before it may be in flight.
     ReplaceAgain,
     /// Searches for the new row, and for the row before it.
     Replaced,
     Gone,
     Delete,
     Deleted,
-    /// A change of an id that no other step writes.
     Twin,
 }
 
@@ -297,7 +264,6 @@ impl Step {
         )
     }
 
-    /// The next change, after a failed change.
     fn next_change(self) -> Option<Step> {
         let next = self.next()?;
         if next.is_change() {
@@ -308,14 +274,13 @@ impl Step {
     }
 }
 
-/// The row of an id in a version. It differs from the row of any query.
+/// The row differs from the row of any query.
 pub fn written(id: u64, version: u8) -> Vec<u8> {
     let mut row = id.to_le_bytes().to_vec();
     (row[6], row[7]) = (0xFE, version);
     row
 }
 
-/// A query's end: the client, the query, and the outcome.
 type Ended = (usize, u64, Result<Outcome, Failure>);
 
 pub struct Network {
@@ -328,36 +293,28 @@ pub struct Network {
     worlds: [Arc<World>; 2],
     processes: Vec<Process>,
     lives: Vec<u64>,
-    /// The time at which each process checks its timers.
     timers: Vec<Duration>,
-    /// Open connections: the process that connected, and its peer.
+    /// The process that connected, and its peer.
     connections: BTreeMap<u64, (usize, usize)>,
     cut: Vec<((usize, usize), Duration)>,
     pub queries: Vec<Query>,
     pub events_done: u64,
-    /// The durable rows.
     stored: Stored,
-    /// The changes that storage made.
     pub journal: Vec<Entry>,
     /// Whether the memory server uses the other state now, and whether storage does.
     merged: [bool; 2],
-    /// Steps of counting the popularity of nodes.
     pub counted: u32,
-    /// The number of connections that counted as dead.
     pub silences: u32,
 }
 
-/// The states of storage, as the storage role sees them.
 struct States {
     now: Arc<World>,
     before: Option<Arc<World>>,
-    /// Whether a request used the state before the merge.
     asked: AtomicBool,
 }
 
 impl States {
-    /// The states at a time. The state before the merge is dropped if no request used it for as
-    /// long as the engine keeps it, or if all servers have named the last state.
+    /// Drops the state before the merge if it was long unused, or if all servers named the last.
     fn at(
         now: Duration,
         world: &Arc<World>,
@@ -406,14 +363,11 @@ impl Ranker for States {
     }
 }
 
-/// The time after which killed processes and disconnected pairs work again.
 const REST: Duration = Duration::from_millis(60);
 const RETRY: Duration = Duration::from_millis(4);
-/// The time for which a client waits for the outcome of a change.
 const FATE: Duration = Duration::from_millis(20);
 
-/// The time after which twins end: the shortest time limit of the plan, within bounds. At this
-/// time, storage has made some twins, and others are in progress.
+/// The time after which twins end: storage has then made some, and others are in progress.
 fn least_of((least, _): (u64, u64)) -> u64 {
     least.clamp(3000, 3_000_000)
 }
@@ -509,8 +463,7 @@ impl Network {
             network.write(asked, (1_000_000 + id, Step::Insert), None);
         }
         if network.plan.twins {
-            // Changes of one client that are requested at the same time, and also time out at the
-            // same time.
+            // One client requests these changes at the same time, with the same time limit.
             let client = servers + network.random.below(network.plan.compute as u64) as usize;
             let asked = micros(network.random.below(calm));
             let deadline = asked + micros(least_of(network.plan.patience));
@@ -527,8 +480,6 @@ impl Network {
         network
     }
 
-    /// Schedules a request of a client, either for an id that the test writes or with a next
-    /// request.
     fn ask(
         &mut self,
         client: usize,
@@ -551,7 +502,6 @@ impl Network {
         self.at(at, Event::Ask { client, query });
     }
 
-    /// Schedules a step of an id that the test writes.
     fn write(&mut self, at: Duration, (id, step): (u64, Step), by: Option<usize>) {
         let (least, most) = self.plan.patience;
         let patience = micros(least + self.random.below(most - least + 1));
@@ -582,7 +532,6 @@ impl Network {
                 deletes: vec![id, id + 1_000_000],
             },
         };
-        // The client may use any compute server.
         let client = self.random.below(self.plan.compute as u64) as usize;
         let client = by.unwrap_or(2 + self.plan.compute + client);
         if let Step::Dropped | Step::Stopped = step {
@@ -618,7 +567,6 @@ impl Network {
         self.now >= self.plan.calm
     }
 
-    /// The processes that a process connects to.
     fn peers(&self, process: usize) -> Vec<usize> {
         let compute = self.plan.compute;
         match process {
@@ -636,7 +584,6 @@ impl Network {
     fn start(&mut self, process: usize) {
         self.lives[process] += 1;
         let first = self.random.next() >> 20;
-        // At the end all servers have the same state.
         let again = self.lives[process] > 1 && (self.random.chance(50) || self.calm());
         let merged = self.merged[process.min(1)];
         let changed = self.plan.changes && again || process < 2 && merged;
@@ -698,7 +645,7 @@ impl Network {
             .any(|&(pair, until)| same(pair) && until > self.now)
     }
 
-    /// Sends the frames in `bytes`, each with its own delay.
+    /// Each frame has its own delay.
     fn send(&mut self, connection: u64, from: usize, mut bytes: &[u8]) {
         let Some(&(one, other)) = self.connections.get(&connection) else {
             return;
@@ -727,7 +674,6 @@ impl Network {
         }
     }
 
-    /// Schedules the next check of a process's timers.
     fn schedule(&mut self, process: usize) {
         let due = match &self.processes[process] {
             Process::Memory { connections, .. } => connections
@@ -748,7 +694,6 @@ impl Network {
         }
     }
 
-    /// A worker's turn, and its effects.
     fn turn(&mut self, process: usize, mut act: impl FnMut(&mut Compute, Duration, &mut Out)) {
         let now = self.now;
         let Process::Compute(compute) = &mut self.processes[process] else {
@@ -826,7 +771,7 @@ impl Network {
             let yet = |failure: &Failure| failure.doubt() == Doubt::Yet;
             let change = query.of.is_some_and(|(_, step)| step.is_change());
             if change && !query.given_up && !query.stopped && outcome.as_ref().is_err_and(yet) {
-                // A real client does the same. Its other threads may send requests in between.
+                // A real client does the same, and its other threads may send requests in between.
                 query.ended = Some((now, outcome));
                 query.given_up = true;
                 let gap = micros(self.random.below(300));
@@ -834,7 +779,7 @@ impl Network {
                 self.at(now + gap, Event::GiveUp { client, query, id });
                 continue;
             }
-            // If a client does not know the outcome of its change, it makes the next change itself.
+            // A client that does not know the outcome makes the next change itself.
             let next = query.of.and_then(|(id, step)| match &outcome {
                 Ok(_) => Some((id, step.next()?, None)),
                 Err(failure) if step.is_change() => {
@@ -927,7 +872,6 @@ impl Network {
         }
     }
 
-    /// Ends a connection, and tells both ends that still run.
     fn disconnect(&mut self, connection: u64) {
         let Some((from, to)) = self.connections.remove(&connection) else {
             return;
@@ -971,8 +915,7 @@ impl Network {
         self.schedule(from);
     }
 
-    /// The process to connect to next if the last one is not reachable. A client connects to any
-    /// compute server.
+    /// A client may connect to any compute server.
     fn next_of(&mut self, from: usize, to: usize) -> usize {
         match from >= 2 + self.plan.compute {
             true => 2 + self.random.below(self.plan.compute as u64) as usize,
@@ -980,10 +923,8 @@ impl Network {
         }
     }
 
-    /// The obstacle that a compute server reports instead of a description. A real server finds it
-    /// when it asks the other servers for a sign of life (`serve/compute/contact.rs`). If the
-    /// memory server does not know the state of a compute server's low codes, the compute server
-    /// fetches new codes.
+    /// The obstacle that a compute server reports instead of a description
+    /// (`serve/compute/contact.rs`).
     fn told(&mut self, process: usize, frame: &Frame<'_>) -> Option<String> {
         let describe = matches!(Message::decode(frame), Ok(Message::Describe { .. }));
         let Process::Compute(compute) = &self.processes[process] else {
@@ -1234,8 +1175,7 @@ impl Network {
                 }
             }
             Event::Forget => {
-                // A real server keeps a state in use. This server may drop it, and then refuses
-                // requests in that state.
+                // A real server would keep a state in use.
                 if let Process::Memory { checkpoints, .. } = &mut self.processes[MEMORY] {
                     checkpoints.forget_before();
                 }
@@ -1294,7 +1234,6 @@ impl Network {
                 let fails = !self.calm() && self.random.chance(self.plan.failing);
                 let made = match fails && self.random.chance(50) {
                     true => Changed::default(),
-                    // The change is durable, even if its client gets no reply.
                     false => {
                         self.journal.push(Entry {
                             at: self.now,
@@ -1332,7 +1271,6 @@ impl Network {
                     return;
                 };
                 let mut out = Vec::new();
-                // The outcome is recorded even if no connection remains for the reply.
                 let state = StorageState::new(slots.clone(), changes.clone());
                 state.changed((id, token), made.as_ref().copied(), &mut out);
                 if self.connections.contains_key(&connection) {
@@ -1363,7 +1301,6 @@ impl Network {
         }
     }
 
-    /// A client stops waiting for a change.
     fn drop(&mut self, client: usize, query: usize, tells: bool) {
         let Process::Client { state, asked } = &mut self.processes[client] else {
             return;
@@ -1400,7 +1337,6 @@ impl Network {
         self.schedule(client);
     }
 
-    /// Whether storage still has the state before a merge.
     pub fn has_before(&mut self) -> bool {
         let now = self.now;
         match &mut self.processes[STORAGE] {
@@ -1418,7 +1354,6 @@ impl Network {
         }
     }
 
-    /// The number of restarts of walks.
     pub fn restarts(&self) -> u32 {
         let ended = self.queries.iter().filter_map(|query| query.ended.as_ref());
         let found = ended.filter_map(|(_, outcome)| match outcome {
@@ -1428,7 +1363,6 @@ impl Network {
         found.sum()
     }
 
-    /// Runs until every query and change has ended.
     pub fn run(&mut self) {
         while self.queries.iter().any(Query::is_open) {
             let Reverse((at, number)) = self

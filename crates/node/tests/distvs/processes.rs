@@ -18,14 +18,12 @@ use crate::servers::{
     Over, PATIENCE, check, options, own_address, patient, remote, started, until, world,
 };
 
-/// The time after which a stopped server counts as dead.
 const SILENCE: Duration = Duration::from_millis(700);
 
-/// The role and the address of this program when its own test starts it as a child.
 const ROLE: &str = "STRATANN_TEST_ROLE";
 const LISTEN: &str = "STRATANN_TEST_LISTEN";
 
-/// This is no test, but the program of the child processes.
+/// This function is no test, but the program of the child processes.
 #[test]
 fn serve() {
     let (Ok(role), Ok(listen)) = (std::env::var(ROLE), std::env::var(LISTEN)) else {
@@ -47,13 +45,12 @@ fn serve() {
             _storage = started(|| StorageServer::start(full(), 64, options.clone()));
         }
     }
-    // The loop runs until the process is killed.
     loop {
         std::thread::park();
     }
 }
 
-/// A server in a process. When this value is dropped, the process ends.
+/// The drop ends the process.
 struct Process(Child);
 
 impl Process {
@@ -74,15 +71,14 @@ impl Process {
         assert!(status.unwrap().success());
     }
 
-    /// Stops the process, and waits until all of its threads stand still. Right after the signal, a
-    /// thread that runs on another core may still answer.
+    /// Right after the signal, a thread on another core may still answer.
     fn stop(&self) {
         self.signal("-STOP");
         until(|| {
             let tasks = std::fs::read_dir(format!("/proc/{}/task", self.0.id())).unwrap();
             let mut stats =
                 tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("stat")));
-            // The state follows the name, which is in parentheses. T is stopped.
+            // The state follows the name in parentheses; a stopped thread has T.
             stats.all(|stat| {
                 stat.is_ok_and(|stat| {
                     stat.rsplit(") ")
@@ -101,7 +97,6 @@ impl Drop for Process {
     }
 }
 
-/// An address for a process that is started several times at this address.
 fn free() -> String {
     let listener = TcpListener::bind(own_address().listen).unwrap();
     listener.local_addr().unwrap().to_string()
@@ -135,7 +130,6 @@ fn processes_that_are_killed_or_stopped_cost_time_and_no_wrong_answer() {
             answers.fetch_add(1, Ordering::SeqCst);
         }
     };
-    // Waits until there are more results.
     let goes_on = || {
         let (before, began) = (answers.load(Ordering::SeqCst), Instant::now());
         until(|| answers.load(Ordering::SeqCst) >= before + 20 || over.load(Ordering::SeqCst));
@@ -148,7 +142,6 @@ fn processes_that_are_killed_or_stopped_cost_time_and_no_wrong_answer() {
         let loads: Vec<_> = (0..3).map(|seed| scope.spawn(move || load(seed))).collect();
         goes_on();
         for _ in 0..2 {
-            // The process is killed (SIGKILL), and another one starts at once.
             drop(memory.take());
             memory = Some(Process::start("memory", &at));
             println!("after a kill, the next results took {:?}", goes_on());
@@ -156,14 +149,13 @@ fn processes_that_are_killed_or_stopped_cost_time_and_no_wrong_answer() {
         over.store(true, Ordering::SeqCst);
         loads.into_iter().for_each(|load| load.join().unwrap());
     });
-    // The process hangs: the connection stays, but no bytes are received.
+    // The connection stays, but no bytes are received.
     let hasty = patient.within(Duration::from_millis(150));
     let row = Random(9).row();
     let memory = memory.unwrap();
     for (process, role, address) in [(&storage, "storage", &behind), (&memory, "memory", &at)] {
         process.stop();
-        // The process hangs for longer than the silence limit. So the server counts as dead, and
-        // the client connects again.
+        // After the silence limit, the client connects again.
         let (began, mut named) = (Instant::now(), false);
         while !named || began.elapsed() < 2 * SILENCE {
             match hasty.search(&row, 4, 0, 0) {
@@ -181,7 +173,6 @@ fn processes_that_are_killed_or_stopped_cost_time_and_no_wrong_answer() {
                 "no error names the {role} server"
             );
         }
-        // This signal lets the process continue.
         process.signal("-CONT");
         check(&world, &row, 4, &patient.search(&row, 4, 0, 0).unwrap());
     }

@@ -1,5 +1,4 @@
-//! The condition that a compute server reports, with the servers that it waits for, and the
-//! reaction of clients to this condition.
+//! The condition that a compute server reports, and the reaction of clients.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -27,7 +26,6 @@ fn storage(world: Arc<World>) -> StorageServer {
     StorageServer::start(Arc::new(Full(world)), 64, own_address()).unwrap()
 }
 
-/// Starts a server at the address of a server that has just ended.
 fn again<S>(address: &str, start: impl Fn(Options) -> Result<S, NodeError>) -> S {
     started(|| {
         let listen = address.to_owned();
@@ -38,7 +36,6 @@ fn again<S>(address: &str, start: impl Fn(Options) -> Result<S, NodeError>) -> S
     })
 }
 
-/// Checks that a new client gets exactly the results of the world.
 fn found_by_a_new_client(server: &ComputeServer<Low>, world: &World) {
     let client = Client::connect(vec![remote(server.address())], patient()).unwrap();
     assert_eq!(client.collection().unwrap().state, world.state);
@@ -50,7 +47,6 @@ fn compute(memory: Place, storage: Place) -> ComputeServer<Low> {
     ComputeServer::<Low>::start(memory, storage, options()).unwrap()
 }
 
-/// Waits until a server reports the expected condition.
 fn until(server: &ComputeServer<Low>, expected: impl Fn(&Readiness) -> bool) -> Readiness {
     let began = Instant::now();
     loop {
@@ -76,10 +72,8 @@ fn a_compute_server_says_who_is_the_wrong_one_or_gone() {
     let (memory, storage) = (memory(world()), storage(world()));
     let places = || (remote(memory.address()), remote(storage.address()));
     let (at, behind) = places();
-    // The compute server gets the two addresses in the wrong order.
     let crossed = compute(behind, at);
     trouble(&crossed, "is a storage server, not a memory server");
-    // Each connection gets this error separately.
     let other = "is a memory server of DistVS, not a storage server";
     let said = until(&crossed, |said| {
         let line = said.lines.get(1);
@@ -110,12 +104,10 @@ fn a_compute_server_says_that_its_servers_have_different_indexes() {
     let (memory, storage) = (memory(world()), storage(other));
     let server = compute(remote(memory.address()), remote(storage.address()));
     let said = trouble(&server, "has another index than the memory server at");
-    // The states are attributed to the right servers.
     let [one, another] = states.map(|state| format!("{state:016x}"));
     let both = format!("{another} at the storage server, and {one} at the memory server");
     assert!(said.trouble.unwrap().contains(&both));
-    // The memory server changes to a third state. The report names it as the state of the memory
-    // server, not as the state of the low codes.
+    // The third state is reported for the memory server, not for the low codes.
     let address = memory.address().to_string();
     drop(memory);
     let third = Arc::new(World::new(80, 300));
@@ -152,8 +144,7 @@ fn a_memory_server_that_went_on_while_nobody_asked_serves_the_next_client() {
     let behind = then.address().to_string();
     let server = compute(remote(memory.address()), remote(&behind));
     found_by_a_new_client(&server, &world());
-    // After two merges the memory server no longer has the first state, while the connection is
-    // still the same.
+    // Two merges drop the first state on the same connection.
     let [second, third] = [80, 82].map(|seed| Arc::new(World::new(seed, 320)));
     newest.put(second);
     newest.put(third.clone());
@@ -165,7 +156,6 @@ fn a_memory_server_that_went_on_while_nobody_asked_serves_the_next_client() {
     assert_eq!(server.connected(), [1, 1]);
 }
 
-/// A server that does not greet its connections.
 fn silent() -> (TcpListener, Place) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let place = remote(listener.local_addr().unwrap());
@@ -178,13 +168,11 @@ fn a_client_goes_on_to_the_next_server_where_one_waits() {
     let places = || (remote(memory.address()), remote(storage.address()));
     let nowhere = || remote("127.0.0.1:1");
     let waits = compute(nowhere(), nowhere());
-    // This server has low codes, but no storage server.
     let half = compute(places().0, nowhere());
     wait(|| half.low().is_some());
     let well = compute(places().0, places().1);
     let at = |server: &ComputeServer<Low>| remote(server.address());
-    // The client leaves the server long before the deadline, because the server reports that it
-    // waits.
+    // The client leaves a server that reports that it waits, long before the deadline.
     let patient = ClientOptions {
         silence: 2 * PATIENCE,
         retry: Duration::from_millis(100),
@@ -195,7 +183,6 @@ fn a_client_goes_on_to_the_next_server_where_one_waits() {
     client.collection().unwrap();
     let row = Random(1).row();
     check(&world(), &row, 3, &client.search(&row, 3, 0, 0).unwrap());
-    // While the client is connected, its server loses a server that it needs.
     let servers = vec![at(&well), at(&waits)];
     let client = Client::connect(servers, patient).unwrap();
     check(&world(), &row, 3, &client.search(&row, 3, 0, 0).unwrap());
@@ -241,12 +228,10 @@ fn connecting_takes_no_longer_than_a_query_may_and_is_given_up_at_once() {
         error.to_string().contains("no greeting for 100 ms"),
         "{error}"
     );
-    // If a server is dropped while it waits for a reply, the drop does not wait for the reply.
     let server = compute(nobody.clone(), nobody);
     std::thread::sleep(Duration::from_millis(50));
     let began = Instant::now();
     drop(server);
-    // A drop that waited would have taken ten seconds.
     assert!(began.elapsed() < Duration::from_secs(8));
 }
 
@@ -276,7 +261,6 @@ fn a_place_is_named_as_users_write_it() {
 #[test]
 fn who_comes_to_the_wrong_port_is_told_what_it_is() {
     let server = memory(world());
-    // The requests are short and long, as tools and browsers send them.
     for request in [
         "GET / HTTP/1.0\r\n\r\n".to_owned(),
         format!("GET /metrics HTTP/1.1\r\nHost: {}\r\n\r\n", "a".repeat(200)),
@@ -285,15 +269,13 @@ fn who_comes_to_the_wrong_port_is_told_what_it_is() {
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket.write_all(request.as_bytes()).unwrap();
         let mut told = Vec::new();
-        // The server may close the connection before it has read the whole of a long request.
+        // The server may close the connection before it has read a long request.
         let _ = socket.read_to_end(&mut told);
         let told = String::from_utf8_lossy(&told);
         let right = "this is the port of a memory server of DistVS of StratANN";
         assert!(told.contains(right) && told.contains("--http"), "{told}");
     }
-    // In the reverse case, a client of StratANN connects to the HTTP port.
     let http = Http::start("127.0.0.1:0", |_| Report::default()).unwrap();
-    // The HTTP listener sends no greeting.
     let hurried = ClientOptions {
         patience: Duration::from_millis(300),
         ..ClientOptions::default()

@@ -1,5 +1,4 @@
-//! Tests of single roles: their replies to messages that are repeated, late, early, or of another
-//! state.
+//! Single roles, and messages that are repeated, late, early, or of another state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,8 +30,7 @@ fn frame_of(head: Head, message: Message<'_>) -> Vec<u8> {
     bytes
 }
 
-/// Nodes with the estimates of their low codes for [`ROW`]. A node that does not exist gets no
-/// estimate. The function leaks the memory of the nodes, which keeps the tests short.
+/// Nodes with the low estimates for [`ROW`], in leaked memory.
 fn scored(nodes: &[u32]) -> Scored<'static> {
     let (world, mut set, mut estimates, mut before) = (world(), Vec::new(), Vec::new(), 0);
     for &node in nodes {
@@ -62,7 +60,6 @@ fn begin(row: &[u8]) -> Message<'_> {
     }
 }
 
-/// The reason of a refusal, or `None` for other messages.
 fn reason(bytes: &[u8]) -> Option<Reason> {
     let frame = Frame::decode(bytes).unwrap()?;
     match Message::decode(&frame).unwrap() {
@@ -123,7 +120,6 @@ fn a_step_that_comes_again_is_answered_as_before_and_a_late_one_not_at_all() {
     assert_eq!(memory.tell(at(0), 1, begin(ROW)), first);
     let second = memory.tell(at(0), 1, refine(1));
     assert!(reason(&second).is_none());
-    // A repeated step gets the same answer, even with other nodes.
     assert_eq!(
         memory.tell(
             at(0),
@@ -143,7 +139,6 @@ fn a_step_that_comes_again_is_answered_as_before_and_a_late_one_not_at_all() {
         reason(&memory.tell(at(0), 1, refine(4))),
         Some(Reason::Unknown)
     );
-    // The error has ended the walk.
     assert_eq!(
         reason(&memory.tell(at(0), 1, refine(3))),
         Some(Reason::Unknown)
@@ -166,7 +161,6 @@ fn a_walk_ends_when_it_is_told_so_or_nothing_is_heard_of_it() {
     );
     assert_eq!(memory.tell(at(1), 1, Message::End), b"");
     assert_eq!(reason(&memory.tell(at(1), 3, begin(ROW))), None);
-    // Walk 2 continues at 60 ms. Walk 3 is idle until the server forgets it.
     memory.tell(at(60), 2, refine);
     assert_eq!(memory.state.next_expiry(), Some(at(100)));
     memory.state.expire(at(110));
@@ -191,7 +185,6 @@ fn what_cannot_be_answered_is_refused_and_harms_no_other() {
         reason(&memory.tell(at(0), 2, begin(b"short"))),
         Some(Reason::Invalid)
     );
-    // A node that does not exist.
     let wrong = Message::Refine {
         step: 1,
         nodes: scored(&[100]),
@@ -291,13 +284,12 @@ fn storage_ranks_once_what_comes_twice_and_answers_nobody_who_is_gone() {
     state.ranked(at(1), 1, Ok(&ranked), &mut out);
     assert!(!out.is_empty() && reason(&out).is_none());
     out.clear();
-    // The first ranking ends after its deadline of 5 ms. The second ranking is unknown.
     state.ranked(at(6), 2, Ok(&ranked), &mut out);
     assert_eq!(reason(&out), Some(Reason::Deadline));
     out.clear();
     state.ranked(at(6), 77, Ok(&ranked), &mut out);
     assert!(out.is_empty() && state.ranking() == 0);
-    // The clients of these rankings have disconnected, but the rankings still have their slots.
+    // The clients have disconnected, but the rankings still have their slots.
     assert_eq!(slots.taken(), 2);
     assert_eq!(
         tell(&mut held, &mut state, 4, 0, own, &[1]),
@@ -310,13 +302,11 @@ fn storage_ranks_once_what_comes_twice_and_answers_nobody_who_is_gone() {
     assert_eq!(reason(&out), Some(Reason::Failed));
     out.clear();
     held.clear();
-    // Storage dropped the state during the ranking, so the search begins again.
     assert!(tell(&mut held, &mut state, 5, 0, own, &[1]).0.is_some());
     state.ranked(at(6), 5, Err(NotRanked { why, gone: true }), &mut out);
     assert_eq!(reason(&out), Some(Reason::OtherState));
 }
 
-/// A search of client 5.
 fn search(id: u64, deadline: Duration) -> Request {
     Request {
         client: 5,
@@ -331,8 +321,7 @@ fn search(id: u64, deadline: Duration) -> Request {
     }
 }
 
-/// Connects a worker to a memory server. The worker asks for a description, and its low codes are
-/// current.
+/// The worker's low codes are current.
 fn up(worker: &mut Worker<Low>, out: &mut Out) {
     worker.memory_up(at(0), out);
     let asked = Frame::decode(&out.memory).unwrap().unwrap();
@@ -357,13 +346,11 @@ fn up(worker: &mut Worker<Low>, out: &mut Out) {
     assert!(out.is_empty());
 }
 
-/// Creates a worker with low codes and without connections.
 fn worker() -> Worker<Low> {
     worker_of(Some(world()), Duration::MAX)
 }
 
-/// A worker that names its memory server's state to storage once a second, with or without low
-/// codes.
+/// A worker that names its memory server's state to storage once a second.
 fn vouching(world: Option<Arc<World>>) -> Worker<Low> {
     worker_of(world, at(1000))
 }
@@ -400,7 +387,6 @@ fn a_server_that_answers_nothing_is_asked_again_and_then_taken_for_dead() {
     let begun = out.memory.clone();
     let id = Frame::decode(&begun).unwrap().unwrap().head.id;
     assert_eq!(Worker::<Low>::lane_of(id), 3);
-    // Each pause is twice as long as the last.
     for due in [11, 31, 71] {
         out.clear();
         assert_eq!(worker.next_timer(), Some(at(due)));
@@ -417,7 +403,6 @@ fn a_server_that_answers_nothing_is_asked_again_and_then_taken_for_dead() {
     assert_eq!(worker.next_timer(), Some(at(101)));
     worker.timer(at(101), &mut out);
     assert!(out.memory_silent && !out.storage_silent);
-    // On the next connection the worker begins again, with another id.
     worker.memory_down("is gone");
     out.clear();
     worker.memory_up(at(150), &mut out);
@@ -484,8 +469,6 @@ fn searches_wait_once_each_and_no_longer_than_their_clients() {
     };
     assert_eq!((list, beam), (60, 8));
     assert!(waiting.is_empty());
-    // While a request is in progress, the server ignores its repetition. After the reply, the
-    // client may send the request again.
     assert_eq!(push(&mut waiting, 2, 1, 0, 60), (false, None));
     waiting.over(2, 1);
     assert_eq!(push(&mut waiting, 2, 1, 0, 60), (true, None));
@@ -551,7 +534,7 @@ fn a_connection_is_not_dead_where_nobody_waits_or_others_are_answered() {
     worker.timer(at(60), &mut out);
     assert_eq!((worker.in_flight(), worker.next_timer()), (0, None));
     out.clear();
-    // Much later, the connection does not count as dead when the next search sends a request.
+    // Time without requests is no silence.
     worker.timer(at(500), &mut out);
     worker.take(at(1000), search(2, at(2000)), &mut out);
     worker.timer(at(1030), &mut out);
@@ -559,7 +542,6 @@ fn a_connection_is_not_dead_where_nobody_waits_or_others_are_answered() {
     // The waits of both requests add up to 100 ms.
     worker.timer(at(1040), &mut out);
     assert!(out.memory_silent);
-    // Here another worker on the same connection gets a reply.
     let (mut worker, mut out) = (self::worker(), Out::default());
     up(&mut worker, &mut out);
     worker.take(at(0), search(1, at(5000)), &mut out);
@@ -599,7 +581,7 @@ fn what_waits_is_bounded_in_bytes_and_each_client_has_half_of_it() {
         Some(Reason::Invalid)
     );
     assert!(waiting.is_empty());
-    // First, the row length of the collection is unknown, and the rows have the largest size.
+    // The row length is unknown, so the rows have the largest size.
     let row = vec![0; 1 << 20];
     let most = Waiting::MOST_BYTES >> 20;
     let mut full = |client| {
@@ -610,7 +592,6 @@ fn what_waits_is_bounded_in_bytes_and_each_client_has_half_of_it() {
     waiting.gone(1);
     waiting.pop(at(0), None, &mut Out::default()).unwrap();
     assert_eq!(ask(&mut waiting, 3, 0, &row, None), None);
-    // Then the row length is known, and the rows are small.
     let mut waiting = Waiting::new(8, 40, 8, at(1000));
     let mut full = |client| {
         let taken = (0..).take_while(|&id| ask(&mut waiting, client, id, ROW, None).is_none());
@@ -627,7 +608,6 @@ fn a_worker_has_room_while_it_could_begin() {
     assert!(worker.has_room());
     worker.memory_down("is gone");
     assert!(!worker.has_room());
-    // The worker is connected, but has no low codes.
     let shelf = Arc::new(Shelf::<Low>::new(None));
     let mut bare = Worker::new(shelf, ComputeOptions::default(), 0, 1);
     bare.memory_up(at(0), &mut out);
@@ -717,7 +697,6 @@ fn a_change_that_was_never_sent_is_not_made_yet() {
         rows: Vec::new(),
         deletes: vec![1],
     };
-    // The run of storage is known, and the connection ends before the request is sent.
     let (mut client, _) = asked_of(&[3]);
     client.down("it is gone");
     let id = client.ask(at(3), at(10), delete(), &mut Vec::new());
@@ -748,7 +727,6 @@ fn changes_that_are_forgotten_have_an_id_each_and_little_time() {
     }
 }
 
-/// The number 1 in a message.
 const ONE: &[u8] = &[1, 0, 0, 0, 0, 0, 0, 0];
 const CHANGED: Changed = Changed {
     upserted: 0,
@@ -770,7 +748,6 @@ fn wanted() -> Wanted<'static> {
     }
 }
 
-/// Deletes the id 1.
 fn delete() -> Message<'static> {
     Message::Change {
         token: token(),
@@ -788,7 +765,6 @@ fn give_up() -> Message<'static> {
     }
 }
 
-/// A change, or its withdrawal, by client 5.
 fn request(id: u64, message: Message<'_>, deadline: Duration) -> Request {
     let mut waiting = Waiting::new(8, 40, 8, deadline);
     let bytes = frame_of(
@@ -817,7 +793,6 @@ fn told(worker: &mut Worker<Low>, now: Duration, id: u64, message: Message<'_>, 
     worker.storage(now, &frame, out).unwrap();
 }
 
-/// A worker that has sent a change to storage, and the id of the request.
 fn changing() -> (Worker<Low>, u64) {
     let (mut worker, mut out) = (worker(), Out::default());
     worker.storage_up(at(0), &mut out);
@@ -839,15 +814,12 @@ fn the_first_answer_to_a_change_counts_also_behind_that_storage_is_at_it() {
     };
     for answer in [Message::Changed(CHANGED), failed] {
         let ((mut worker, id), mut out) = (changing(), Out::default());
-        // Storage needs long for the change. The worker asks again, and storage replies that the
-        // change is in progress.
         worker.timer(at(10), &mut out);
         assert!(!out.storage.is_empty());
         told(&mut worker, at(11), id, busy, &mut out);
         assert_eq!((worker.in_flight(), out.answers().count()), (1, 0));
         told(&mut worker, at(12), id, answer, &mut out);
         assert_eq!((worker.in_flight(), out.answers().count()), (0, 1));
-        // A repeated answer is ignored.
         told(&mut worker, at(13), id, answer, &mut out);
         assert_eq!(out.answers().count(), 1);
     }
@@ -862,7 +834,6 @@ fn storage_is_not_asked_again_for_what_its_client_has_given_up_or_who_is_gone() 
     worker.timer(at(5), &mut out);
     worker.timer(at(100), &mut out);
     assert!(out.is_empty() && worker.in_flight() == 0 && worker.next_timer().is_none());
-    // After a change is withdrawn, other changes continue, and so does the request for its outcome.
     let (mut worker, _) = changing();
     let other = Token {
         number: 2,
@@ -887,7 +858,6 @@ fn storage_is_not_asked_again_for_what_its_client_has_given_up_or_who_is_gone() 
         (again.head.id, again.bytes(), Message::decode(&again)),
         (id, out.storage.len(), Ok(give_up()))
     );
-    // A change that waits for a worker is removed from the queue.
     let mut waiting = Waiting::new(8, 40, 8, at(1000));
     let push = |waiting: &mut Waiting, id, message, out: &mut Out| {
         let bytes = frame_of(
@@ -939,7 +909,7 @@ fn changes_keep_no_search_from_beginning() {
         changes += 1;
         assert!(changes < 100);
     }
-    // There are as many searches as without changes, both in walks and in rankings.
+    // Changes take no place of searches.
     let mut searches = 0;
     while worker.has_room() {
         out.clear();
@@ -985,11 +955,10 @@ fn storage_says_again_how_a_change_failed_and_makes_none_that_is_given_up() {
     let failed = NotChanged::Failed("a disk".to_owned());
     state.changed((1, token()), Err(&failed), &mut out);
     assert_eq!(reason(&out), Some(Reason::Failed));
-    // A late copy of the change is not made, and gets the same reply.
     for message in [delete(), give_up()] {
         assert_eq!(tell(&mut state, 4, message), (false, Some(Reason::Failed)));
     }
-    // The change waits until its deadline. Storage makes it neither then nor later.
+    // Storage makes the change neither at its deadline nor later.
     let mut state = StorageState::new(Slots::new(2), Arc::new(Changes::new(1)));
     assert_eq!(tell(&mut state, 1, delete()), (true, None));
     out.clear();
@@ -999,7 +968,6 @@ fn storage_says_again_how_a_change_failed_and_makes_none_that_is_given_up() {
         tell(&mut state, 2, delete()),
         (false, Some(Reason::GivenUp))
     );
-    // The change is withdrawn while it waits.
     let mut state = StorageState::new(Slots::new(2), Arc::new(Changes::new(1)));
     assert_eq!(tell(&mut state, 1, delete()), (true, None));
     assert_eq!(
@@ -1008,7 +976,6 @@ fn storage_says_again_how_a_change_failed_and_makes_none_that_is_given_up() {
     );
     out.clear();
     assert!(!state.starts(at(0), (1, token(), at(50)), &mut out));
-    // If there is no space, the change may be requested again. Storage also recognises another run.
     let mut state = StorageState::new(Slots::new(2), Arc::new(Changes::new(1)));
     assert_eq!(tell(&mut state, 1, delete()), (true, None));
     state.no_room((1, token()), "full", &mut out);
@@ -1022,8 +989,7 @@ fn storage_says_again_how_a_change_failed_and_makes_none_that_is_given_up() {
     }
 }
 
-/// A client that has requested a change from each of these runs of storage, the last of them most
-/// recently.
+/// A client with a change for each of these runs of storage, the last one newest.
 fn asked_of(runs: &[u64]) -> (ClientState, u64) {
     let (mut client, mut out) = (ClientState::new("there", at(1000), 7), Vec::new());
     client.up(at(0), &mut out);
@@ -1050,7 +1016,6 @@ fn asked_of(runs: &[u64]) -> (ClientState, u64) {
     (client, id)
 }
 
-/// The outcome of a client's request after this reply.
 fn ended(client: &mut ClientState, id: u64, message: Message<'_>) -> Result<Outcome, Failure> {
     let head = Head {
         id,
@@ -1097,7 +1062,7 @@ fn a_client_that_gives_a_change_up_is_told_what_became_of_it() {
         (Message::Changed(CHANGED), None),
         (refused(Reason::GivenUp), Some(Doubt::Nothing)),
         (refused(Reason::Failed), Some(Doubt::Perhaps)),
-        // The run of storage that the change is for no longer exists.
+        // The run that the change is for no longer exists.
         (refused(Reason::OtherState), Some(Doubt::Perhaps)),
         (refused(Reason::Deadline), Some(Doubt::Yet)),
     ] {
@@ -1115,7 +1080,7 @@ fn a_client_that_gives_a_change_up_is_told_what_became_of_it() {
             other => panic!("{other:?}"),
         }
     }
-    // The message of the next change says that the client no longer waits for the forgotten change.
+    // The next change tells servers that the client no longer waits for the forgotten change.
     let ((mut client, id), mut out) = (asked_of(&[3]), Vec::new());
     client.forget(id, &mut out);
     let said = Frame::decode(&out).unwrap().unwrap();
@@ -1135,7 +1100,6 @@ fn a_client_that_gives_a_change_up_is_told_what_became_of_it() {
     assert_eq!([wanted.has(1), wanted.has(2)], [false, true]);
 }
 
-/// The header of the request with which a worker asks for its memory server's state.
 fn asks_to_vouch(out: &Out) -> Head {
     let asked = Frame::decode(&out.memory).unwrap().unwrap();
     assert_eq!(asked.bytes(), out.memory.len());
@@ -1146,8 +1110,7 @@ fn asks_to_vouch(out: &Out) -> Head {
     asked.head
 }
 
-/// Passes a worker's request for the state to the memory server, and the reply to the worker.
-/// Returns the state that the worker then names to storage, if it names one.
+/// Returns the state that the worker names to storage after the memory server's reply.
 fn vouches(
     worker: &mut Worker<Low>,
     memory: &mut Memory,
@@ -1166,7 +1129,7 @@ fn vouches(
         panic!("{asked:?}");
     };
     assert_eq!((row, nodes.0), (&[0][..], &[][..]));
-    // Storage refuses the request that names the state, and the worker ignores the refusal.
+    // Storage refuses the request that names the state.
     let mut storage = StorageState::new(Slots::new(1), Arc::new(Changes::new(1)));
     let ranker = Full(memory.checkpoints.last().clone());
     let mut refused = Vec::new();
@@ -1189,18 +1152,15 @@ fn a_worker_vouches_for_the_state_that_its_memory_server_has_while_it_answers() 
     worker.storage_up(at(0), &mut out);
     worker.timer(at(999), &mut out);
     assert!(out.is_empty());
-    // The request is due even without a search.
     assert_eq!(worker.next_timer(), Some(at(1000)));
     worker.timer(at(1000), &mut out);
     let head = asks_to_vouch(&out);
     assert_eq!(head.state, state);
     let told = vouches(&mut worker, &mut memory, at(1001), head, &mut out);
     assert_eq!(told, Some(state));
-    // A repeated answer is ignored.
     let again = vouches(&mut worker, &mut memory, at(1002), head, &mut out);
     assert_eq!(again, None);
     assert!(out.is_empty());
-    // Without a reply the worker sends nothing to storage, and asks the memory server again.
     for due in [2000, 3000] {
         assert_eq!(worker.next_timer(), Some(at(due)));
         out.clear();
@@ -1209,13 +1169,11 @@ fn a_worker_vouches_for_the_state_that_its_memory_server_has_while_it_answers() 
     }
     let head = asks_to_vouch(&out);
     assert!(!out.memory_silent);
-    // The server has disconnected, and earlier requests are lost.
     worker.memory_down("is gone");
     assert_eq!(worker.next_timer(), None);
     let late = vouches(&mut worker, &mut memory, at(3001), head, &mut out);
     assert_eq!(late, None);
-    // Another server replaces it, with another state. The worker names that state to storage, and
-    // fetches the new low codes.
+    // The worker names the state of the new server, and fetches its low codes.
     let mut other = Memory::of(8, Arc::new(World::new(6, 100)));
     up(&mut worker, &mut out);
     worker.timer(at(5000), &mut out);
@@ -1227,7 +1185,6 @@ fn a_worker_vouches_for_the_state_that_its_memory_server_has_while_it_answers() 
         Message::decode(&fetches).unwrap(),
         Message::Describe { for_changes: false }
     );
-    // While storage is not connected, the worker names no state.
     worker.storage_down("is gone", &mut out);
     out.clear();
     worker.timer(at(6000), &mut out);
@@ -1255,7 +1212,6 @@ fn a_worker_without_low_codes_vouches_for_what_its_memory_server_says_that_it_ha
     out.clear();
     worker.timer(at(1000), &mut out);
     let (mut rest, mut asked) = (&out.memory[..], None);
-    // The worker also asks for low codes again.
     while let Some(frame) = Frame::decode(rest).unwrap() {
         if let Message::LowCodes { .. } = Message::decode(&frame).unwrap() {
             asked = Some(frame.head);

@@ -1,5 +1,5 @@
-//! Many schedules of the simulated network. Each query gets a correct answer or fails by its
-//! deadline. After the last fault, all queries are answered.
+//! Many schedules of the simulated network: each query gets a correct answer or fails by its
+//! deadline, and is answered after the last fault.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,6 @@ fn worlds() -> [Arc<World>; 2] {
     ]
 }
 
-/// A plan without faults.
 fn peace() -> Plan {
     Plan {
         lost: 0,
@@ -47,7 +46,6 @@ fn peace() -> Plan {
     }
 }
 
-/// The plan with the faults of a seed.
 fn trouble(seed: u64) -> Plan {
     let mut random = Random(seed ^ 0xABCD);
     let hard = random.below(3);
@@ -62,7 +60,6 @@ fn trouble(seed: u64) -> Plan {
         changes: how < 40,
         merges: how >= 60,
         behind: None,
-        // Workers name the state to storage during the other faults, or never.
         vouch: match seed.is_multiple_of(2) {
             true => Duration::from_millis(5),
             false => Duration::MAX,
@@ -81,13 +78,11 @@ fn trouble(seed: u64) -> Plan {
         queries: 1 + random.below(30),
         written: random.below(4),
         failing: 10 * hard,
-        // There are up to three clients.
         remembered: seed.is_multiple_of(5).then_some(1),
         twins: seed.is_multiple_of(3),
         late: 2,
         idle: Duration::ZERO,
-        // The worlds have 240 and 260 nodes with low codes of 8 bytes. A server has space for all,
-        // some or none of them.
+        // The worlds have 240 and 260 nodes with low codes of 8 bytes: space for all, some or none.
         low_memory: (0..3)
             .map(|_| [u64::MAX, random.below(2100), 0][random.below(3) as usize])
             .collect(),
@@ -99,8 +94,7 @@ fn trouble(seed: u64) -> Plan {
     }
 }
 
-/// Checks the reply that a client got about a change: storage made it, did not make it, or makes no
-/// further part.
+/// Checks that the reply about a change agrees with storage.
 fn told_rightly(network: &Network, query: &Query, context: &str) {
     let Asked::Change {
         upserts,
@@ -133,7 +127,6 @@ fn told_rightly(network: &Network, query: &Query, context: &str) {
             );
             assert!(before == 1 || before > 1 && *again, "{before}: {context}");
         }
-        // The client forgot the change.
         Ok(_) => {}
         Err(failure) => match failure.doubt() {
             Doubt::Nothing => {
@@ -151,7 +144,6 @@ fn told_rightly(network: &Network, query: &Query, context: &str) {
     }
 }
 
-/// The result of one schedule: the numbers of answered queries, failed queries, and events.
 fn run(seed: u64, plan: &Plan, worlds: &[Arc<World>; 2]) -> (u64, u64, u64) {
     let mut network = Network::new(seed, plan.clone(), worlds);
     network.run();
@@ -164,7 +156,6 @@ fn run(seed: u64, plan: &Plan, worlds: &[Arc<World>; 2]) -> (u64, u64, u64) {
             Some((_, Ok(Outcome::Changed { .. })))
         )
     };
-    // The number of low codes that fit on a compute server.
     let kept = |server: usize| {
         let bytes = plan.low_memory[server % plan.low_memory.len()];
         u32::try_from(bytes / DIM as u64).unwrap_or(u32::MAX)
@@ -187,8 +178,7 @@ fn run(seed: u64, plan: &Plan, worlds: &[Arc<World>; 2]) -> (u64, u64, u64) {
                     | Step::Stopped
                     | Step::Twin
                     | Step::ReplaceAgain => changed.upserted == 1 && changed.deleted == 0,
-                    // The delete finds the id, whose insert was acknowledged, unless an earlier run
-                    // of storage deleted the id and was then killed.
+                    // A killed run of storage may have deleted the id.
                     Step::Delete => changed.deleted == 1 || *again || !was_made(id),
                     _ => false,
                 };
@@ -225,8 +215,7 @@ fn run(seed: u64, plan: &Plan, worlds: &[Arc<World>; 2]) -> (u64, u64, u64) {
                     if *beam == 0 { 2 } else { *beam },
                 );
                 let sizes = (list as usize, beam as usize);
-                // The expectation depends on the compute server that answered, since servers have
-                // different numbers of low codes.
+                // The costs depend on the low codes of the compute server that answered.
                 let kept = kept(query.by.expect("the answering server is unknown"));
                 let narrowing = Narrowing::default();
                 let expected = press(world, row, *k as usize, sizes, narrowing, kept);
@@ -240,15 +229,13 @@ fn run(seed: u64, plan: &Plan, worlds: &[Arc<World>; 2]) -> (u64, u64, u64) {
             Ok(Outcome::Collection(collection)) => {
                 let known = worlds.iter().any(|world| world.state == collection.state);
                 assert!(known, "{context}");
-                // A description counts as an answer only if the query stands for a withdrawn
-                // change. Otherwise the client's next request counts.
+                // Counts a description for a withdrawn change, and else the next request.
                 answered += u64::from(query.of.is_some());
             }
             Err(Failure::Refused {
                 reason: Reason::GivenUp | Reason::OtherState | Reason::Over,
                 ..
             }) if query.of.is_some_and(|(_, step)| step == Step::Stopped) => answered += 1,
-            // Storage began the change after its deadline.
             Err(Failure::Refused {
                 reason: Reason::GivenUp,
                 ..
@@ -287,8 +274,6 @@ fn where_nothing_goes_wrong_all_is_as_in_one_process() {
     }
 }
 
-/// Searches continue while storage commits another state, and while the other servers adopt the new
-/// state one after the other.
 #[test]
 fn a_merge_costs_no_query() {
     let worlds = worlds();
@@ -305,7 +290,6 @@ fn a_merge_costs_no_query() {
             (answered, failed),
             (100 + 3 + 3 * Step::ALL.len() as u64, 0)
         );
-        // No server keeps the earlier state.
         let mut network = Network::new(seed, plan, &worlds);
         network.run();
         let last = network
@@ -325,8 +309,7 @@ fn a_merge_costs_no_query() {
     assert!(late > 10 && restarts < 400, "{late}, {restarts}");
 }
 
-/// After a merge there is no search for minutes, and the memory server has not changed to the new
-/// state. While the server is connected, storage still ranks in the server's state.
+/// Storage ranks in a connected memory server's state, even after minutes without a search.
 #[test]
 fn a_memory_server_that_stays_behind_is_ranked_for_after_minutes_without_a_query() {
     let worlds = worlds();
@@ -362,15 +345,13 @@ fn a_memory_server_that_stays_behind_is_ranked_for_after_minutes_without_a_query
                 })
                 .collect();
             assert_eq!(states, [worlds[expected].state; 3], "{context}");
-            // Storage does not keep the state longer: otherwise the next merge would wait.
+            // If storage kept the state longer, the next merge would wait.
             assert_eq!(network.has_before(), expected == 0, "{context}");
         }
     }
 }
 
-/// If the memory server changes to the state after a merge, storage soon drops the state before it,
-/// even without searches. Storage can then merge again. All servers name the new state, so storage
-/// does not wait until the earlier state is unused for a minute.
+/// Storage drops an earlier state within a minute after all servers name the new one.
 #[test]
 fn the_state_before_is_given_up_once_all_have_gone_on() {
     let worlds = worlds();
@@ -396,9 +377,7 @@ fn the_state_before_is_given_up_once_all_have_gone_on() {
     }
 }
 
-/// A memory server may need longer to count the popularity of nodes than the time for which it may
-/// be silent. It still does not count as dead. It computes the popularity once, and requests that
-/// do not need the popularity do not wait.
+/// The popularity of nodes is computed once. Requests that do not need it do not wait.
 #[test]
 fn counting_how_popular_nodes_are_costs_no_connection() {
     let worlds = worlds();
@@ -434,8 +413,7 @@ fn in_one_schedule_the_same_happens_again() {
     }
 }
 
-/// Runs ten thousand schedules with STRATANN_SLOW=1 (`make test-slow`), or else a thousand. With
-/// `STRATANN_SEED`, runs only the schedule of that seed.
+/// Runs a thousand schedules, or ten thousand with STRATANN_SLOW=1; `STRATANN_SEED` selects one.
 #[test]
 fn no_schedule_has_a_wrong_answer_or_a_query_that_hangs() {
     let worlds = worlds();

@@ -1,5 +1,4 @@
-//! The roles as servers on threads, over each kind of connection, and the outcome of queries when a
-//! server is killed.
+//! The roles as servers on threads, over each kind of connection. Some tests kill a server.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -25,7 +24,7 @@ use stratann_tier::remote::{Server, Tls, Transport};
 
 use crate::halves::{DIM, Full, Low, POISON, Random, World, press};
 
-/// The time limit for an expected event. It is long, since the machine of the tests may be busy.
+/// The limit is long, since the machine of the tests may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 const LIST: u32 = 24;
@@ -35,7 +34,6 @@ pub fn world() -> Arc<World> {
     Arc::new(World::new(77, 300))
 }
 
-/// A memory server, storage, and one compute server.
 struct Cluster {
     world: Arc<World>,
     memory: MemoryServer,
@@ -55,8 +53,7 @@ fn storage(world: &Arc<World>, options: Options) -> StorageServer {
     StorageServer::start(Arc::new(Full(world.clone())), 64, options).unwrap()
 }
 
-/// The address of a server that is restarted. On 127.0.0.1 another server or connection could use
-/// the port while this server is down. No other server or connection uses this address.
+/// On 127.0.0.1, another server could take the port while this server is down.
 pub fn own_address() -> Options {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let (process, n) = (std::process::id(), NEXT.fetch_add(1, Ordering::SeqCst));
@@ -67,7 +64,7 @@ pub fn own_address() -> Options {
     }
 }
 
-/// Starts a server to replace one that has just ended. The port may still be in use for a moment.
+/// The port of the ended server may still be in use for a moment.
 pub fn started<S>(start: impl Fn() -> Result<S, NodeError>) -> S {
     let began = Instant::now();
     loop {
@@ -86,14 +83,12 @@ pub fn options() -> ComputeServerOptions {
         list: LIST,
         beam: BEAM,
         retry: Duration::from_millis(100),
-        // With this limit no connection ends because the machine is busy. Tests of silence set
-        // their own time.
+        // No connection must end because the machine is busy.
         silence: PATIENCE,
         ..ComputeServerOptions::default()
     }
 }
 
-/// The options of a client that gets its replies even on a busy machine.
 pub fn patient() -> ClientOptions {
     ClientOptions {
         patience: PATIENCE,
@@ -135,7 +130,6 @@ pub fn check(world: &World, row: &[u8], k: u32, found: &Found) {
     check_with(world, row, k, found, u32::MAX);
 }
 
-/// Checks a result like `check`, for a compute server with the low codes of `kept` nodes.
 fn check_with(world: &World, row: &[u8], k: u32, found: &Found, kept: u32) {
     let sizes = (LIST as usize, BEAM as usize);
     let expected = press(world, row, k as usize, sizes, Narrowing::default(), kept);
@@ -155,12 +149,10 @@ fn check_with(world: &World, row: &[u8], k: u32, found: &Found, kept: u32) {
     assert_eq!(found.state, world.state);
 }
 
-/// Sends `queries` queries, `at_once` of them at a time, and checks each result.
 fn ask(client: &Client, world: &World, seed: u64, queries: usize, at_once: usize) {
     ask_with(client, world, seed, (queries, at_once), u32::MAX);
 }
 
-/// Sends queries like [`ask`], to a compute server with the low codes of `kept` nodes.
 fn ask_with(
     client: &Client,
     world: &World,
@@ -196,7 +188,6 @@ fn answers_through_servers_are_those_of_one_process() {
         let collection = client.collection().unwrap();
         assert_eq!(collection, HighHalf::collection(&*cluster.world));
         ask(&client, &cluster.world, 1, 60, 6);
-        // Several threads share one client.
         thread::scope(|scope| {
             for seed in 2..5 {
                 let (client, world) = (&client, &cluster.world);
@@ -229,8 +220,7 @@ fn what_cannot_be_asked_is_refused_by_name() {
         }
         other => panic!("{other:?}"),
     }
-    // A number over the limit of a message is refused too. Otherwise it would end the connection,
-    // and the searches of other threads on it.
+    // A number over the limit of a message would end the connection.
     for [k, list, beam] in [[70_000, 0, 0], [1, u32::MAX, 0], [1, 0, 70_000]] {
         match client.search(&[0; DIM], k, list, beam) {
             Err(Failure::Refused {
@@ -241,7 +231,6 @@ fn what_cannot_be_asked_is_refused_by_name() {
             other => panic!("{other:?}"),
         }
     }
-    // Servers of other roles name their role.
     let error = |place| match Client::connect(vec![place], ClientOptions::default()) {
         Err(error @ NodeError::Server(_)) => error.to_string(),
         other => panic!("{:?}", other.map(|_| ())),
@@ -261,8 +250,7 @@ fn what_cannot_be_asked_is_refused_by_name() {
     drop(cluster);
 }
 
-/// The number of messages in each write between a compute server and the memory server, in both
-/// directions.
+/// The messages in each write between a compute and a memory server, both ways.
 fn messages_a_write(batch: bool, workers: usize, in_flight: usize) -> (f64, f64) {
     let of = ComputeServerOptions {
         in_flight,
@@ -276,7 +264,7 @@ fn messages_a_write(batch: bool, workers: usize, in_flight: usize) -> (f64, f64)
     let began = Instant::now();
     ask(&client, &cluster.world, 9, 400, 2 * workers * in_flight);
     let took = began.elapsed();
-    // The messages that end walks get no reply, so the last of these messages may be in flight.
+    // The messages that end walks get no reply, so the last may be in flight.
     let traffic = || (cluster.compute.memory_traffic(), cluster.memory.traffic());
     while traffic().0.sent > traffic().1.received {
         assert!(began.elapsed() < PATIENCE);
@@ -300,15 +288,12 @@ fn messages_a_write(batch: bool, workers: usize, in_flight: usize) -> (f64, f64)
 
 #[test]
 fn messages_go_together_where_they_are_to() {
-    // The number of messages in a write depends on the interleaving of threads, and is about five.
-    // Without batching, it is exactly one.
+    // The number of messages in a write is about five, depending on the interleaving of threads.
     let (out, back) = messages_a_write(true, 2, 8);
     assert!(out > 1.2 && back > 1.2, "{out} {back}");
     assert_eq!(messages_a_write(false, 2, 4), (1.0, 1.0));
 }
 
-/// Certificates for 127.0.0.1: the server's certificate with its key, and the certificate that
-/// clients trust.
 pub fn certificates(folder: &Path) -> (Certificate, Tls) {
     let key = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
     let (certificate, secret) = (folder.join("certificate.pem"), folder.join("key.pem"));
@@ -365,7 +350,7 @@ fn over_tls_with_a_secret_and_through_rings_answers_are_the_same() {
     let (certificate, tls) = certificates(folder.path());
     let secret = Secret::new(b"a secret of many letters").unwrap();
     let ring = folder.path().join("memory.ring");
-    // The first message to a compute server is larger than every buffer between the two.
+    // The message is larger than every buffer between the two.
     let mut world = World::new(77, 300);
     world.padding = 6 << 20;
     let world = Arc::new(world);
@@ -405,10 +390,8 @@ fn over_tls_with_a_secret_and_through_rings_answers_are_the_same() {
         let client = client(at(address.clone(), tls.clone()));
         client.collection().unwrap();
         ask(&client, &world, 5, 100, 8);
-        // Connections to the earlier server may not have ended yet, and one of the new connections
-        // may not have been needed.
+        // Connections to the earlier server may remain, and a new one may not have been needed.
         until(|| memory.connections() == 2);
-        // A client without the secret learns nothing.
         let stranger = Server::new(&address, None, tls).unwrap();
         let refused = Client::connect(vec![Place::Remote(stranger)], ClientOptions::default());
         let text = refused.map(|_| ()).unwrap_err().to_string();
@@ -481,8 +464,6 @@ fn a_server_that_is_not_there_is_named_when_the_time_is_over() {
     late("storage", &behind);
     drop(memory);
     late("memory", &at);
-    // The client sends more queries than the workers begin at once. The waiting queries get the
-    // reason too.
     let name = format!("the memory server at {at}");
     until(|| {
         let pending: Vec<Pending> = (0..8).map(|_| client.submit(&row, 3, 0, 0)).collect();
@@ -490,15 +471,12 @@ fn a_server_that_is_not_there_is_named_when_the_time_is_over() {
             .into_iter()
             .map(|pending| pending.wait().unwrap_err().to_string());
         let told: Vec<String> = told.collect();
-        // Four queries have a worker, so their errors name the reason.
         told.iter().filter(|text| text.contains(&name)).count() > 4
     });
     let gone = Client::connect(vec![remote(&at)], ClientOptions::default());
     assert!(matches!(gone, Err(NodeError::Server(_))));
 }
 
-/// Ends a memory server under load, and starts another at the same address. The new server has the
-/// same state, or another state that storage also has.
 #[test]
 fn a_memory_server_that_is_restarted_under_load_costs_no_answer() {
     let worlds = [world(), Arc::new(World::new(78, 320))];
@@ -536,8 +514,7 @@ fn a_memory_server_that_is_restarted_under_load_costs_no_answer() {
             MemoryServer::start(world.clone(), walks, true, listening(&at))
         })
     };
-    // Waits until there are more results in a state. So each server ends under load, after it has
-    // returned results.
+    // Waits for more results, so that each server ends under load.
     let goes_on = |which: usize| {
         let before = answers[which].load(Ordering::SeqCst);
         until(|| answers[which].load(Ordering::SeqCst) > before + 8 || over.load(Ordering::SeqCst));
@@ -557,7 +534,6 @@ fn a_memory_server_that_is_restarted_under_load_costs_no_answer() {
             drop(memory);
             first = Some((again(&worlds[0]), storage));
         }
-        // All servers now have another state.
         let (memory, storage) = first.take().unwrap();
         drop((memory, storage));
         let _memory = again(&worlds[1]);
@@ -570,7 +546,7 @@ fn a_memory_server_that_is_restarted_under_load_costs_no_answer() {
     println!("{answers:?}");
 }
 
-/// When this value is dropped, the threads end their work.
+/// The drop ends the threads.
 pub struct Over<'a>(pub &'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -579,8 +555,6 @@ impl Drop for Over<'_> {
     }
 }
 
-/// A server that reads nothing delays no client beyond its deadline, even if more bytes are sent
-/// than the network's buffers can store.
 #[test]
 fn who_asks_a_server_that_reads_nothing_has_waited_no_longer_than_was_said() {
     let cluster = cluster(options(), over_tcp);
@@ -588,7 +562,6 @@ fn who_asks_a_server_that_reads_nothing_has_waited_no_longer_than_was_said() {
     let at = listener.local_addr().unwrap();
     let reads = Arc::new(AtomicBool::new(true));
     let (behind, goes_on) = (cluster.compute.address(), reads.clone());
-    // A relay forwards bytes until it stops.
     let relay = thread::spawn(move || {
         let (mut client, _) = listener.accept().unwrap();
         let mut server = TcpStream::connect(behind).unwrap();
@@ -613,13 +586,12 @@ fn who_asks_a_server_that_reads_nothing_has_waited_no_longer_than_was_said() {
     let held = relay.join().unwrap();
     let began = Instant::now();
     let brief = client.within(Duration::from_millis(300));
-    // The server would refuse such a row, but it does not read it.
+    // The server does not read this row.
     let row = vec![1; 1 << 20];
     let pending: Vec<_> = (0..12).map(|_| brief.submit(&row, 1, 0, 0)).collect();
     for pending in pending {
         assert!(matches!(pending.wait(), Err(Failure::Deadline { .. })));
     }
-    // A send without a time limit would have lasted ten seconds.
     assert!(
         began.elapsed() < Duration::from_secs(9),
         "{:?}",
@@ -628,8 +600,6 @@ fn who_asks_a_server_that_reads_nothing_has_waited_no_longer_than_was_said() {
     drop(held);
 }
 
-/// With offloaded low codes, the memory server counts the popularity of nodes only once. Its
-/// connections do not count as dead during the count.
 #[test]
 fn counting_that_takes_longer_than_any_silence_is_done_once() {
     let mut world = World::new(77, 300);
@@ -699,7 +669,6 @@ fn a_query_that_has_a_worker_panic_costs_its_own_answer_and_those_in_flight_besi
 #[test]
 fn a_client_of_several_servers_does_not_wait_for_one_that_says_nothing() {
     let cluster = cluster(options(), in_process);
-    // This server has all servers that it needs, but its rankings never end.
     let stalled = Arc::new(Stalled::default());
     let behind = StorageServer::start(stalled, 64, Options::default()).unwrap();
     let (at, behind) = (
@@ -711,8 +680,7 @@ fn a_client_of_several_servers_does_not_wait_for_one_that_says_nothing() {
         Place::Local(hangs.door()),
         Place::Local(cluster.compute.door()),
     ];
-    // Only silence makes the client leave the server. Otherwise it would wait for the first server
-    // until its deadline.
+    // Without the silence limit, the client would wait for the first server until its deadline.
     let short = ClientOptions {
         silence: Duration::from_millis(300),
         ..patient()
@@ -745,7 +713,6 @@ fn who_sends_what_is_no_frame_or_half_of_one_is_disconnected() {
     for bytes in [vec![0xFF; 64], vec![0, 0, 0]] {
         let mut socket = connect();
         socket.write_all(&bytes).unwrap();
-        // If the server did not disconnect, the read would wait without limit.
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut rest = Vec::new();
         let ended = socket.read_to_end(&mut rest);
@@ -766,7 +733,6 @@ fn who_sends_what_is_no_frame_or_half_of_one_is_disconnected() {
     idle.read_exact(&mut header).unwrap();
 }
 
-/// A stalled storage server, whose rankings wait.
 #[derive(Default)]
 struct Stalled {
     jobs: Mutex<Vec<(Wanted, Done)>>,
@@ -806,7 +772,6 @@ fn plain(address: impl ToString, protocol: Protocol) -> TcpStream {
     }
 }
 
-/// Reads one frame.
 fn one_frame(from: &mut impl Read) -> Vec<u8> {
     let mut bytes = vec![0; 32];
     from.read_exact(&mut bytes).unwrap();
@@ -816,7 +781,6 @@ fn one_frame(from: &mut impl Read) -> Vec<u8> {
     bytes
 }
 
-/// Reads one frame, and returns the reason if it is a refusal.
 fn refusal(socket: &mut TcpStream) -> Option<Reason> {
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let bytes = one_frame(socket);
@@ -837,7 +801,6 @@ pub fn until(what: impl Fn() -> bool) {
     }
 }
 
-/// The time limit of requests that get no reply.
 const BRIEF: Duration = Duration::from_millis(1);
 
 #[test]
@@ -858,7 +821,7 @@ fn no_more_is_ranked_than_may_be_though_deadlines_pass_and_connections_end() {
     let mut first = plain(storage.address(), Protocol::Storage);
     (0..3).for_each(|id| ask(&mut first, id));
     until(|| jobs() == 3);
-    // The deadlines of the rankings have passed. But the rankings still exist, so no slot is free.
+    // The rankings have passed their deadlines, but still have their slots.
     thread::sleep(2 * BRIEF);
     ask(&mut first, 9);
     assert_eq!(refusal(&mut first), Some(Reason::Busy));
@@ -868,7 +831,6 @@ fn no_more_is_ranked_than_may_be_though_deadlines_pass_and_connections_end() {
     assert_eq!(refusal(&mut second), Some(Reason::Busy));
     let held = std::mem::take(&mut *stalled.jobs.lock().unwrap());
     assert!(held.iter().all(|(wanted, _)| !wanted()));
-    // When the rankings are dropped or done, they free their slots.
     let mut held = held.into_iter().map(|(_, done)| done);
     held.next().unwrap()(Err(HalfError("a disk".to_owned())));
     drop(held);
@@ -876,7 +838,6 @@ fn no_more_is_ranked_than_may_be_though_deadlines_pass_and_connections_end() {
     until(|| jobs() == 3);
 }
 
-/// A server that replies at once, with large replies.
 struct Large;
 
 impl Ranker for Large {
@@ -936,8 +897,7 @@ fn over_tls_who_is_slow_has_all_and_stops_nobody() {
         stream.write_all(&bytes).unwrap();
     }
     stream.flush().unwrap();
-    // The thread that reads the connection also writes all replies. If its writes waited for the
-    // peer, the thread would wait in the first write.
+    // The thread that reads the connection writes all replies, so it must not wait for the peer.
     until(|| storage.traffic().received == ANSWERS);
     thread::sleep(Duration::from_millis(100));
     for id in 0..ANSWERS {

@@ -1,4 +1,4 @@
-//! The common code of tests of servers, for all connections through which clients read files.
+//! The common code of tests of servers.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,6 @@ use stratann_tier::{ReadQueue, Request, Thread, TierError, next};
 
 pub const MIB: u64 = 1 << 20;
 
-/// Puts a file on a server.
 pub fn put(server: &Server, name: &str, bytes: &[u8]) -> RemoteFile {
     let read = |offset: u64, piece: &mut [u8]| {
         piece.copy_from_slice(&bytes[offset as usize..offset as usize + piece.len()]);
@@ -18,7 +17,6 @@ pub fn put(server: &Server, name: &str, bytes: &[u8]) -> RemoteFile {
         .unwrap()
 }
 
-/// One read of 4 KiB, and its duration.
 pub fn read(
     queue: &mut dyn ReadQueue,
     thread: &Thread,
@@ -35,13 +33,11 @@ pub fn read(
     )
 }
 
-/// The fault of a server on this machine. The error must have the server's name as the client knows
-/// it.
+/// Checks that the error has the server's name as the client knows it.
 pub fn fault(error: TierError) -> Fault {
     match error {
         TierError::Server { fault, place, .. } => {
-            // Some servers listen at 127.x.y.z. No other test uses their port there while they are
-            // not running.
+            // Some servers listen at 127.x.y.z.
             assert!(place.contains("127."), "{place}");
             fault
         }

@@ -1,5 +1,4 @@
-//! Changes through compute servers: `stratann cluster upsert SERVERS VECTORS --ids IDS` and
-//! `stratann cluster delete SERVERS IDS`.
+//! `stratann cluster upsert SERVERS VECTORS --ids IDS` and `stratann cluster delete SERVERS IDS`.
 
 use std::time::Instant;
 
@@ -17,22 +16,17 @@ use super::{Purpose, connected, fits};
 use crate::args::{ClusterDeleteArguments, ClusterUpsertArguments};
 use crate::ids;
 
-/// The output of `--json`.
 #[derive(Debug, Default, Serialize)]
 struct Changed {
-    /// Ids that were inserted or replaced.
     upserted: u64,
-    /// Ids that were deleted.
     deleted: u64,
-    /// Ids to delete that did not exist.
     missing: u64,
-    /// Ids to delete that are not in the index now. This change may have deleted them, since the
-    /// storage server was restarted during the change.
+    /// Missing ids that this change may have deleted, since the storage server was restarted.
     unsure: u64,
     seconds: f64,
 }
 
-/// Inserts vectors in batches. Each batch is durable before the next one begins.
+/// Each batch is durable before the next one begins.
 pub fn upsert(arguments: &ClusterUpsertArguments, quiet: bool) -> Result<(), Failure> {
     let change = &arguments.change;
     let vectors = VectorFile::open(&arguments.vectors)?;
@@ -65,7 +59,6 @@ pub fn upsert(arguments: &ClusterUpsertArguments, quiet: bool) -> Result<(), Fai
     tell("upserted", made, ids.len(), start, &shown, change.json)
 }
 
-/// Deletes ids.
 pub fn delete(arguments: &ClusterDeleteArguments, quiet: bool) -> Result<(), Failure> {
     let change = &arguments.change;
     let ids = ids::given(&arguments.id, None)?.unwrap_or_default();
@@ -84,23 +77,20 @@ pub fn delete(arguments: &ClusterDeleteArguments, quiet: bool) -> Result<(), Fai
     tell("deleted", made, ids.len(), start, &shown, change.json)
 }
 
-/// Shows the progress, and returns whether the change may continue.
 fn goes_on(shown: &Shown, done: usize) -> bool {
     shown.advance(done as u64);
     !progress::interrupted()
 }
 
-/// Refuses repeated ids.
 fn different(ids: &[u64]) -> Result<(), Failure> {
     let wrong = |id| Failure::Wrong(format!("id {id} is given twice. Give each id once"));
     twice(ids).map_or(Ok(()), |id| Err(wrong(id)))
 }
 
-/// The failure of a change that ended early. Vectors that were changed before stay changed.
+/// Parts that were changed before the failure stay changed.
 fn stopped(unfinished: Unfinished) -> Failure {
     let text = unfinished.to_string();
     match unfinished.why {
-        // The call was wrong, and the servers are not at fault.
         ChangeError::Wrong(_) => Failure::Wrong(text),
         ChangeError::Server(failure) if failure.reason() == Some(Reason::Invalid) => {
             Failure::Wrong(text)
@@ -109,7 +99,6 @@ fn stopped(unfinished: Unfinished) -> Failure {
     }
 }
 
-/// Prints the outcome of a change of `ids` ids: how many were inserted or deleted.
 fn tell(
     what: &'static str,
     made: Result<Done, Unfinished>,

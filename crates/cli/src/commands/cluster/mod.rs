@@ -1,5 +1,4 @@
-//! `stratann cluster`: all servers of an index on one machine (`up.rs`), and clients of compute
-//! servers (`search.rs`, `change.rs`). This file has their common part.
+//! `stratann cluster`: all servers of an index (`up.rs`), and clients of compute servers.
 
 mod change;
 mod search;
@@ -18,7 +17,6 @@ use stratann_terminal::progress;
 use super::servers::{place, refused};
 use crate::args::{ClusterCommand, ReachArguments};
 
-/// Runs a command of `stratann cluster`.
 pub fn run(command: &ClusterCommand, quiet: bool) -> Result<(), Failure> {
     match command {
         ClusterCommand::Up(arguments) => up::up(arguments, quiet),
@@ -28,16 +26,13 @@ pub fn run(command: &ClusterCommand, quiet: bool) -> Result<(), Failure> {
     }
 }
 
-/// The purpose of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
-    /// To search, which needs all servers.
     Search,
-    /// To change an index, which needs the storage server.
     Change,
 }
 
-/// Connects to the first compute server that answers, and asks it for its collection.
+/// Connects to the first compute server that answers.
 fn connected(
     servers: &[String],
     secret_file: Option<&Path>,
@@ -71,7 +66,7 @@ fn connected(
     Ok((client, collection))
 }
 
-/// Refuses rows that do not fit a collection. `what`: a word for one row.
+/// `what`: a word for one row.
 fn fits(collection: &Collection, rows: &dyn VectorSource, what: &str) -> Result<(), Failure> {
     let element = Element::from_code(collection.element);
     if collection.dim as usize == rows.dim() && element == Some(rows.element()) {
@@ -87,7 +82,6 @@ fn fits(collection: &Collection, rows: &dyn VectorSource, what: &str) -> Result<
     )))
 }
 
-/// The failure of a query without an answer.
 fn unanswered(failure: QueryFailure) -> Failure {
     match failure {
         QueryFailure::Refused {

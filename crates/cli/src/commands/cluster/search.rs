@@ -1,5 +1,4 @@
-//! `stratann cluster search SERVERS QUERIES`: many queries through compute servers, and their
-//! costs.
+//! `stratann cluster search SERVERS QUERIES`
 
 use serde::Serialize;
 use stratann::{GroundTruth, Matrix, VectorFile, VectorSource};
@@ -15,17 +14,12 @@ use super::{Purpose, connected, fits, unanswered};
 use crate::args::ClusterSearchArguments;
 use crate::commands::answers;
 
-/// Results and costs at one list size.
 #[derive(Serialize)]
 struct Measured {
-    /// The list size of the query with the longest list. Without a requested list size, it is the
-    /// server's default, and at least `k`. The list size grows if many of the found vectors were
-    /// deleted or replaced.
+    /// The largest list size of a query, which grows if many found vectors were deleted.
     list: u32,
-    /// The requested list size. `null` is the server's default.
     list_asked: Option<usize>,
     k: usize,
-    /// `null` without ground truth.
     recall: Option<f64>,
     qps: f64,
     latency_us: Latency,
@@ -33,7 +27,6 @@ struct Measured {
     in_flight: usize,
 }
 
-/// Mean costs of a query.
 #[derive(Serialize)]
 struct PerQuery {
     /// Distances by low codes, by high codes, and exact ones.
@@ -42,14 +35,12 @@ struct PerQuery {
     full: f64,
     /// Rounds between compute server and memory server.
     steps: f64,
-    /// Bytes between compute server and memory server, and between compute server and storage
-    /// server.
+    /// Bytes between the compute server and the memory server, and the storage server.
     wire: f64,
     storage_wire: f64,
     /// Reads of storage, and their bytes.
     reads: f64,
     read_bytes: f64,
-    /// Restarts of a search.
     restarts: f64,
 }
 
@@ -80,7 +71,6 @@ impl From<Means> for PerQuery {
     }
 }
 
-/// Searches through compute servers.
 pub fn run(arguments: &ClusterSearchArguments) -> Result<(), Failure> {
     answers::check_out(
         arguments.out.as_deref(),

@@ -18,7 +18,7 @@ use crate::commands::servers::{
     computing, listening, not_started, refused, serve_http, until_stopped,
 };
 
-/// All servers of an index. They are dropped in this order, each before the servers that it asks.
+/// All servers of an index. Each server is dropped before the servers that it asks.
 struct Servers {
     compute: Vec<ComputeServer<Low>>,
     memory: MemoryOfIndex,
@@ -26,8 +26,7 @@ struct Servers {
 }
 
 impl Servers {
-    /// The condition of all servers. Compute servers come first, since clients depend on them
-    /// directly.
+    /// Compute servers come first, since clients depend on them directly.
     fn report(&self, page: Page) -> Report {
         let mut report = Report::default();
         for server in &self.compute {
@@ -41,11 +40,9 @@ impl Servers {
     }
 }
 
-/// Starts all servers of an index, and serves until a signal stops the process.
 pub fn up(arguments: &UpArguments, quiet: bool) -> Result<(), Failure> {
     let addresses = addresses(arguments.listen, arguments.servers)?;
     let listen = listening(&arguments.listen.to_string(), &arguments.server)?;
-    // The first address has been checked already.
     for address in &addresses[1..] {
         let mut other = listen.clone();
         other.listen = address.to_string();
@@ -54,7 +51,7 @@ pub fn up(arguments: &UpArguments, quiet: bool) -> Result<(), Failure> {
             Http::check(http, &other).map_err(refused)?;
         }
     }
-    // These two servers are for this process only, although they listen at an address too.
+    // Other processes cannot use these two servers, although they listen at an address.
     let own = || Options::private().map_err(refused);
     let (index, changes) = (&arguments.index, arguments.changes);
     let storage = StorageOfIndex::start(index, 1, IoMode::Auto, changes, own()?);
@@ -96,7 +93,6 @@ pub fn up(arguments: &UpArguments, quiet: bool) -> Result<(), Failure> {
     until_stopped(&lines, http.as_ref())
 }
 
-/// The address of each compute server: consecutive ports, or any free ports if the first is 0.
 fn addresses(first: SocketAddr, servers: usize) -> Result<Vec<SocketAddr>, Failure> {
     let port = first.port();
     let last = u16::try_from(servers - 1).ok();

@@ -1,6 +1,5 @@
-//! The state of a compute server's connection to memory or storage. It records whether the server
-//! is connected, since when, and the reason if it is not. It also records the server's state of the
-//! index. The health page shows this record, and the log reports its changes.
+//! A compute server's connection to memory or storage: whether it is connected, since when, its
+//! trouble, and its state of the index. The health page shows this, and the log reports changes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,70 +13,54 @@ use crate::serve::Place;
 use crate::serve::keeper::Lost;
 use crate::wire::{Collection, Head, Message, append_rank};
 
-/// A connection to memory or storage, as other threads see it.
 pub(super) struct Contact {
     protocol: Protocol,
-    /// The server's name in messages, such as `the memory server at 10.0.0.1:7700`.
+    /// The name in messages, such as `the memory server at 10.0.0.1:7700`.
     name: String,
     known: Mutex<Known>,
     answers: Condvar,
-    /// Whether a thread waits for a sign of life.
     awaited: AtomicBool,
 }
 
 struct Known {
-    /// The connection, if there is one.
     outbox: Option<Arc<Outbox>>,
-    /// The time since which the server is connected, or is not connected.
+    /// The time of the last connect or disconnect.
     since: Instant,
-    /// The logged reasons why the connection was lost. The list is emptied when the server sends a
-    /// message.
+    /// The logged reasons of lost connections since the last message.
     lost: Vec<String>,
-    /// The last such reason without the server's name, for the health page.
+    /// The last reason without the server's name, for the health page.
     why: String,
-    /// The time at which this compute server requested a sign of life that has not arrived.
+    /// The time of an unanswered request for a sign of life.
     silent: Option<Instant>,
-    /// Whether the missing sign of life was logged.
     told_silent: bool,
-    /// If a worker closed the connection because the server was silent: the length of that silence.
+    /// The silence after which a worker closed the connection.
     given_up: Option<Duration>,
-    /// The last request for a sign of life: its id, and the state that it named.
+    /// The id and the named state of the last request for a sign of life.
     question: (u64, u64),
-    /// The server's answer about the state in `question`.
     said: Option<Said>,
-    /// The collection, as storage last described it.
     collection: Option<Collection>,
-    /// Whether a description was requested and has not arrived.
     undescribed: bool,
 }
 
-/// A server's answer about a state of the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Said {
     /// The state, or 0 for none. No server has state 0.
     pub(super) of: u64,
-    /// Whether the server serves the state `of`.
     pub(super) serves: bool,
-    /// The newest state of the server. If a memory server serves the state `of`, this field is
-    /// `of`.
+    /// The newest state, or `of` if a memory server serves it.
     pub(super) newest: u64,
 }
 
-/// The condition of a contact.
 pub(super) struct Standing {
-    /// The last answer about a state.
     pub(super) said: Option<Said>,
-    /// Whether there is a connection.
     pub(super) up: bool,
-    /// The reason why the server cannot be asked: the text after its name.
+    /// The text after the server's name.
     pub(super) trouble: Option<String>,
-    /// The time since which the server is connected, or is not connected.
     pub(super) since: Instant,
 }
 
-/// The time that a server has for a sign of life.
 pub(super) const SIGN: Duration = Duration::from_secs(1);
-/// The lane in the ids of a contact's own requests. All workers have lower lanes.
+/// The lane of a contact's own requests, above the lanes of workers.
 pub(super) const NO_LANE: u64 = 0xFFFF;
 
 impl Contact {
@@ -110,7 +93,6 @@ impl Contact {
         self.protocol
     }
 
-    /// The server's name in messages.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
@@ -119,27 +101,23 @@ impl Contact {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the server is connected.
     pub(super) fn is_up(&self) -> bool {
         self.known().outbox.is_some()
     }
 
-    /// Called when the server is connected. `state` is the state that this compute server uses, or
-    /// 0 if it has none yet.
+    /// `state` is the state that this compute server uses, or 0.
     pub(super) fn up(&self, outbox: Arc<Outbox>, state: u64) {
         let mut known = self.known();
         (known.outbox, known.since, known.silent) = (Some(outbox.clone()), Instant::now(), None);
         known.collection = None;
         drop(known);
         if self.protocol == Protocol::Storage {
-            // The request for a description is sent first, so that the description is known before
-            // any sign of life.
+            // The description then arrives before any sign of life.
             self.ask_description();
         }
         self.ask(state);
     }
 
-    /// Asks storage for a description.
     fn ask_description(&self) {
         let mut known = self.known();
         let Some(outbox) = known.outbox.clone() else {
@@ -156,7 +134,6 @@ impl Contact {
         outbox.post(&out);
     }
 
-    /// Called when the description has arrived.
     pub(super) fn describes(&self, collection: Collection) {
         let mut known = self.known();
         (known.collection, known.undescribed) = (Some(collection), false);
@@ -164,8 +141,7 @@ impl Contact {
         self.answers.notify_all();
     }
 
-    /// Asks storage for its current description, and waits for the description until a deadline. If
-    /// none arrives in time, returns the last description, if there was one.
+    /// Waits until a deadline for a new description of storage, and otherwise returns the last.
     pub(super) fn described(&self, until: Instant) -> Option<Collection> {
         self.ask_description();
         let left = until.saturating_duration_since(Instant::now());
@@ -174,13 +150,11 @@ impl Contact {
         waited.unwrap_or_else(PoisonError::into_inner).0.collection
     }
 
-    /// The last description on this connection, if one has arrived. It may be out of date.
     pub(super) fn collection(&self) -> Option<Collection> {
         self.known().collection
     }
 
-    /// Called when a worker closes this connection because the server was silent for `silence`.
-    /// Does nothing if the connection was replaced.
+    /// Handles a worker's close of a silent connection, unless it was replaced.
     pub(super) fn give_up(&self, outbox: &Arc<Outbox>, silence: Duration) {
         let mut known = self.known();
         let own = known.outbox.as_ref();
@@ -206,7 +180,7 @@ impl Contact {
         };
         known.why = why;
         (known.silent, known.said) = (None, None);
-        // Each reason is logged once, and not at each attempt.
+        // Each reason is logged once.
         let new = !known.lost.contains(&text);
         if new {
             known.lost.push(text.clone());
@@ -220,7 +194,6 @@ impl Contact {
         }
     }
 
-    /// Called when the server has sent a message.
     pub(super) fn heard(&self) {
         if self.awaited.load(Ordering::Relaxed) && self.awaited.swap(false, Ordering::SeqCst) {
             let mut known = self.known();
@@ -230,15 +203,13 @@ impl Contact {
             drop(known);
             self.answers.notify_all();
             if was_lost || was_silent {
-                // This message has the level of the message about the lost connection, so that a
-                // reader of the log who sees the loss also sees the new connection.
+                // The level is the same as for the lost connection, so that the log shows both.
                 tracing::warn!("{} is connected and answers", self.name());
             }
         }
     }
 
-    /// Called with the reply to [`ask`](Self::ask): whether the server serves the state, and its
-    /// newest state. Returns whether the reply differs from the last one.
+    /// Handles the reply to [`ask`](Self::ask). Returns whether it differs from the last.
     pub(super) fn said(&self, id: u64, serves: bool, newest: u64) -> bool {
         let mut known = self.known();
         let of = known.question.1;
@@ -249,14 +220,11 @@ impl Contact {
         new
     }
 
-    /// Whether the id belongs to a request of a contact, and not of a worker.
     pub(super) fn is_own(id: u64) -> bool {
         id & NO_LANE == NO_LANE
     }
 
-    /// Asks the server for a sign of life, and whether it serves a state. A memory server gets a
-    /// request for the low codes of no nodes. Storage gets a request to rank no nodes, for a row of
-    /// an invalid length. A server without the state says so in its reply. No server has state 0.
+    /// Asks for a sign of life, and whether the server serves a state. No server has state 0.
     pub(super) fn ask(&self, state: u64) {
         let mut known = self.known();
         let waits = known.silent.is_some() && known.question.1 == state;
@@ -284,8 +252,6 @@ impl Contact {
         outbox.post(&out);
     }
 
-    /// The condition of the connection. If [`ask`](Self::ask) was called, waits for the reply until
-    /// a deadline.
     pub(super) fn standing(&self, until: Instant) -> Standing {
         let left = until.saturating_duration_since(Instant::now());
         let waits = |known: &mut Known| known.silent.is_some();

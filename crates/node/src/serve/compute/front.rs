@@ -1,5 +1,5 @@
-//! The clients of a compute server. A thread for each client reads its requests, and workers put
-//! replies into its [`Outbox`].
+//! The clients of a compute server: a thread for each reads its requests, and workers put replies
+//! into its [`Outbox`].
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,6 @@ use crate::role::{LowHalf, Out};
 use crate::serve::memory::ended;
 use crate::wire::{Collection, Frame, MOST_ASKED};
 
-/// The service for clients.
 pub(super) struct Front<L: LowHalf> {
     pub(super) shared: Arc<Shared<L>>,
 }
@@ -30,12 +29,11 @@ impl<L: LowHalf> Service for Front<L> {
         let number = client.number;
         let served = self.attend(client);
         if let Some(outbox) = self.shared.clients().remove(&number) {
-            // If a thread still writes bytes to a slow client, this call ends the thread.
+            // Ends a thread that still writes to a slow client.
             outbox.close();
         }
         self.shared.waiting().gone(number);
-        // First the client's requests are removed, and then the workers are told. So no worker
-        // accepts a request of this client any more.
+        // Removed first, so that no worker accepts these requests any more.
         self.shared.tell(&News::Gone(number));
         served.or_else(ended)
     }
@@ -49,7 +47,7 @@ impl<L: LowHalf> Front<L> {
             sender,
             closer,
         } = Duplex::of_stream(client.stream, Some(client.patience))?;
-        // Workers put replies into this outbox, and must not wait for a client.
+        // Workers must not wait for a client.
         let outbox = Outbox::handing_over(sender, closer, shared.outside.clone(), client.patience)?;
         let mut inbox = Inbox::new(
             receiver,
@@ -89,9 +87,7 @@ impl<L: LowHalf> Front<L> {
             }
             let told = (0..more.min(shared.desks.len())).filter(|_| shared.summon());
             if more > 0 && told.count() == 0 {
-                // No worker has room for a search, so each sleeps until the earliest deadline that
-                // it knows. The new request may have an earlier deadline. A change needs no memory
-                // server, so a worker may have room for it.
+                // Sleeping workers know only earlier deadlines, and may have room for a change.
                 let waiting = shared.waiting();
                 let (earliest, change) = (waiting.next_expiry(), waiting.has_change());
                 drop(waiting);
@@ -102,8 +98,7 @@ impl<L: LowHalf> Front<L> {
                     shared.alarm();
                 }
             }
-            // These replies need no worker. Some are for other clients, whose requests have waited
-            // too long. Only a refusal means that a request no longer waits.
+            // Some replies are for other clients, whose requests have waited too long.
             for (to, _, frame) in out.answers() {
                 if Frame::is_refusal(frame) {
                     shared.count(frame);

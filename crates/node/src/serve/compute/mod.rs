@@ -39,18 +39,15 @@ use crate::role::{ComputeOptions, LowHalf, Narrowing, Shelf, Waiting, Worker};
 pub struct ComputeServerOptions {
     /// The number of threads that search.
     pub workers: usize,
-    /// The number of queries of each thread that walk at once (§4.1). Queries that wait for a
-    /// ranking do not count.
+    /// The number of queries of each thread that walk at once (§4.1).
     pub in_flight: usize,
     /// The rules by which low codes narrow the candidates for the memory server.
     pub narrowing: Narrowing,
-    /// The largest number of bytes of low codes, including the table that maps them to nodes. If
-    /// all codes need more, the codes of unpopular nodes are offloaded to the memory server (§3.3).
+    /// The most bytes of low codes. Codes of unpopular nodes stay on the memory server (§3.3).
     pub low_memory: u64,
-    /// The length of the high list (D_high), for clients that request no length.
+    /// The length of the high list (D_high), if a client names none.
     pub list: u32,
-    /// The beam width, which is the number of candidates that a step expands, for clients that name
-    /// none.
+    /// The beam width, if a client names none.
     pub beam: u32,
     /// The largest number of queries that wait for a worker.
     pub waiting: usize,
@@ -58,10 +55,9 @@ pub struct ComputeServerOptions {
     pub patience: Duration,
     /// The time after which an unanswered message is first repeated.
     pub retry: Duration,
-    /// The time without any reply after which a connection to a server is replaced.
+    /// The silence after which a connection to a server is replaced.
     pub silence: Duration,
-    /// The number of connections to the memory server. Each connection has a thread, and workers
-    /// share the connections.
+    /// The number of shared connections to the memory server, each with a thread.
     pub connections: usize,
     /// Whether messages are batched. False is for comparisons only.
     pub batch: bool,
@@ -70,8 +66,7 @@ pub struct ComputeServerOptions {
 }
 
 impl ComputeServerOptions {
-    /// The default number of connections to the memory server for `workers` workers. The memory
-    /// server needs a quarter to two fifths of the workers' CPU time (bench/servers.py).
+    /// The default number of connections to the memory server (bench/servers.py).
     pub fn connections_of(workers: usize) -> usize {
         workers.div_ceil(4)
     }
@@ -102,7 +97,7 @@ impl Default for ComputeServerOptions {
 pub struct Served {
     /// The number of queries that were answered.
     pub answered: u64,
-    /// The number of queries and other requests that were refused or not answered in time.
+    /// The number of requests that were refused or not answered in time.
     pub refused: u64,
     /// The number of queries that wait for a worker now.
     pub waiting: usize,
@@ -110,24 +105,21 @@ pub struct Served {
     pub in_flight: usize,
 }
 
-/// A running compute server. Dropping it stops the server.
+/// A running compute server, until it is dropped.
 pub struct ComputeServer<L: LowHalf> {
-    /// Fields are dropped in this order: the listener, the connections to other servers, the
-    /// workers.
+    /// The order of the drop: the listener, the connections to other servers, the workers.
     listening: Listening,
     _keepers: Vec<Keeper>,
     workers: Workers<L>,
 }
 
-/// The threads of the workers. When this value is dropped, the threads end.
 struct Workers<L: LowHalf> {
     shared: Arc<Shared<L>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl<L: LowHalf> ComputeServer<L> {
-    /// Starts the server. The memory server and storage need not be reachable yet. The server
-    /// fetches the low codes when the memory server is reachable.
+    /// Starts the server. The other servers need not be reachable yet.
     ///
     /// # Errors
     /// The errors of [`Running::start`](crate::Running::start).
@@ -185,7 +177,6 @@ impl<L: LowHalf> ComputeServer<L> {
             let first = u64::from_le_bytes(stratann_tier::random().map_err(NodeError::Random)?);
             let (shelf, worker, begun) = (shelf.clone(), worker.clone(), AtomicU64::new(first));
             let begin = move || {
-                // The ids of a new worker differ from all earlier ids.
                 let first = begun.fetch_add(1 << 40, Ordering::Relaxed);
                 Worker::new(shelf.clone(), worker.clone(), lane as u16, first)
             };
@@ -198,7 +189,6 @@ impl<L: LowHalf> ComputeServer<L> {
         let mut keepers = Vec::new();
         for (at, contact) in shared.contacts.iter().enumerate() {
             let protocol = contact.protocol();
-            // Storage has one connection for all workers.
             let (place, counts, first, step) = match protocol {
                 Protocol::Memory => (&memory, &shared.memory, at, connections),
                 _ => (&storage, &shared.storage, 0, 1),
@@ -245,8 +235,7 @@ impl<L: LowHalf> ComputeServer<L> {
         self.workers.shared.shelf.low()
     }
 
-    /// Whether the server can answer, and otherwise the obstacle. Asks the other servers for a sign
-    /// of life, and waits up to a second for their replies.
+    /// Whether the server can answer. Waits up to a second for signs of life of the other servers.
     pub fn readiness(&self) -> Readiness {
         self.workers.shared.asked_readiness()
     }
@@ -298,7 +287,6 @@ impl<L: LowHalf> Drop for Workers<L> {
             .iter()
             .for_each(|desk| desk.change(|mail| mail.over = true));
         for thread in self.threads.drain(..) {
-            // The panic has already been reported on standard error.
             let _ = thread.join();
         }
     }

@@ -14,14 +14,13 @@ use crate::wire::Collection;
 /// Whether a compute server can answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Readiness {
-    /// The obstacle, if the server cannot answer:
-    /// `the storage server at 10.0.0.2:7702 cannot be reached ...`.
+    /// The obstacle, such as `the storage server at 10.0.0.2:7702 cannot be reached ...`.
     pub trouble: Option<String>,
     /// A line for each server that this server needs, and one for its low codes.
     pub lines: Vec<String>,
 }
 
-/// The connections to one server and their condition. Usable connections come first.
+/// The connections to one server, usable ones first.
 type Contacts<'a> = Vec<(&'a Arc<Contact>, Standing)>;
 
 impl<L: LowHalf> Shared<L> {
@@ -30,23 +29,18 @@ impl<L: LowHalf> Shared<L> {
         self.shelf.low().map_or(0, |low| low.collection().state)
     }
 
-    /// Asks all connected servers for a sign of life, and whether they have the state of the low
-    /// codes.
     pub(super) fn ask_contacts(&self) {
         let state = self.state();
         self.contacts.iter().for_each(|contact| contact.ask(state));
     }
 
-    /// The reason why no search could be answered now, as far as it is known without waiting.
+    /// The reason why no search could be answered now, known without waiting.
     pub(super) fn trouble(&self) -> Option<String> {
-        // The replies will be known at the next call.
         self.ask_contacts();
         self.readiness(Instant::now()).trouble
     }
 
-    /// Asks storage for its current description of the collection, and waits up to a second for the
-    /// reply. Returns the reason if the collection cannot be changed. The memory server is not
-    /// needed.
+    /// Storage's description within a second, or the reason why nothing can be changed.
     pub(super) fn changeable(&self) -> Result<Collection, String> {
         self.ask_contacts();
         let storage = self.contacts(Protocol::Storage, Instant::now());
@@ -62,15 +56,13 @@ impl<L: LowHalf> Shared<L> {
         contact.described(until).ok_or_else(silent)
     }
 
-    /// Whether storage accepts changes, according to its last description.
     pub(super) fn takes_changes(&self) -> bool {
         let contacts = self.contacts.iter();
         let said = contacts.filter_map(|contact| contact.collection());
         said.into_iter().any(|collection| collection.changes)
     }
 
-    /// Whether this server can answer. The call first asks connected servers for a sign of life,
-    /// and waits up to a second for their replies.
+    /// Waits up to a second for signs of life of the other servers.
     pub(super) fn asked_readiness(&self) -> Readiness {
         self.ask_contacts();
         self.readiness(Instant::now() + SIGN)
@@ -82,7 +74,6 @@ impl<L: LowHalf> Shared<L> {
         let mut contacts: Contacts<'_> = own
             .map(|contact| (contact, contact.standing(until)))
             .collect();
-        // One usable connection is enough to ask a server.
         contacts.sort_by_key(|(_, standing)| standing.trouble.is_some());
         contacts
     }
@@ -112,8 +103,7 @@ impl<L: LowHalf> Shared<L> {
         readiness
     }
 
-    /// Logs when the servers begin or cease to have the state of the low codes. While this server
-    /// is fetching new codes, the states may differ.
+    /// Logs when the servers begin or cease to have the state of the low codes.
     pub(super) fn compare(&self) {
         let now = Instant::now();
         let storage = self.contacts(Protocol::Storage, now);
@@ -122,8 +112,7 @@ impl<L: LowHalf> Shared<L> {
         let newest = |of: &Contacts<'_>| Some(of.first()?.1.said?.newest);
         let agree = newest(&memory).is_some() && newest(&memory) == newest(&storage);
         let mut said = self.told_difference();
-        // While a server is disconnected, this server does not know whether the states still
-        // differ.
+        // While a server is disconnected, a difference of states is unknown.
         if *said == differ || differ.is_none() && !agree {
             return;
         }
@@ -136,7 +125,6 @@ impl<L: LowHalf> Shared<L> {
     }
 }
 
-/// The line about low codes.
 fn told_of_codes<L: LowHalf>(low: &L) -> String {
     let (of, bytes) = (low.collection(), low.code_bytes());
     let state = of.state;
@@ -152,8 +140,7 @@ fn told_of_codes<L: LowHalf>(low: &L) -> String {
     }
 }
 
-/// The problem with the states of the servers, if there is one. `own` is the state of this server's
-/// low codes.
+/// The problem with the states of the servers; `own` is the state of the low codes here.
 fn wrong_states(own: u64, [memory, storage]: &[Contacts<'_>; 2]) -> Option<String> {
     let differ = other_index(own, memory, storage);
     let (contact, standing) = memory.first()?;
@@ -172,9 +159,7 @@ fn wrong_states(own: u64, [memory, storage]: &[Contacts<'_>; 2]) -> Option<Strin
 fn other_index(own: u64, memory: &Contacts<'_>, storage: &Contacts<'_>) -> Option<String> {
     let ((memory, at_memory), (storage, at_storage)) = (memory.first()?, storage.first()?);
     let (found, ranks) = (at_memory.said?, at_storage.said?);
-    // If both servers have the same state, this server's low codes are older. A worker fetches the
-    // new codes, so no restart is needed. Before this server has low codes, it knows only the
-    // newest state of each server.
+    // With equal states, a worker fetches low codes. Without codes, only newest states are known.
     let lacks = own == 0 || ranks.of == own && !ranks.serves;
     (lacks && found.newest != ranks.newest).then(|| {
         format!(
@@ -187,7 +172,6 @@ fn other_index(own: u64, memory: &Contacts<'_>, storage: &Contacts<'_>) -> Optio
     })
 }
 
-/// The line about a server. Some of its connections may have problems.
 fn line(contacts: &Contacts<'_>) -> String {
     let Some((contact, best)) = contacts.first() else {
         return String::new();
@@ -222,8 +206,7 @@ mod tests {
     use super::*;
     use crate::serve::{Encryption, Place};
 
-    /// The problem with low codes of state `own`. Each server has answered whether it serves that
-    /// state, and has named its newest state.
+    /// Each server says whether it serves state `own`, and names its newest state.
     fn told(own: u64, memory: (bool, u64), storage: (bool, u64)) -> Option<String> {
         let place = Place::of("127.0.0.1:1", None, Encryption::None).unwrap();
         let servers = [(Protocol::Memory, memory), (Protocol::Storage, storage)];
@@ -245,10 +228,7 @@ mod tests {
 
     #[test]
     fn servers_that_agree_are_not_to_be_started_anew() {
-        // Both servers have a newer state, and the new low codes are being fetched.
         assert_eq!(told(0xA, (false, 0xB), (false, 0xB)), None);
-        // There is no problem before a merge. There is none after a merge either, while storage
-        // still has the earlier state.
         assert_eq!(told(0xA, (true, 0xA), (true, 0xA)), None);
         assert_eq!(told(0xA, (true, 0xA), (true, 0xB)), None);
         assert_eq!(told(0, (false, 0xB), (false, 0xB)), None);

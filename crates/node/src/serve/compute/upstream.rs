@@ -1,5 +1,4 @@
-//! A compute server's connections to memory and storage. Each reply goes to the worker that sent
-//! the request.
+//! A compute server's connections to memory and storage, with replies for several workers.
 
 use std::sync::Arc;
 
@@ -13,15 +12,12 @@ use crate::role::{LowHalf, Worker};
 use crate::serve::keeper::{Correspondent, Lost};
 use crate::wire::{Head, Message, Reason};
 
-/// A connection to the memory server or to storage, for some of the workers.
 pub(super) struct Upstream<L: LowHalf> {
     pub(super) shared: Arc<Shared<L>>,
-    /// The connection serves the workers whose lane is `first` modulo `step`, the number of
-    /// connections.
+    /// The connection serves the lanes that are `first` modulo `step`.
     pub(super) first: usize,
     pub(super) step: usize,
     pub(super) contact: Arc<Contact>,
-    /// The frames received for each worker.
     pub(super) sorted: Vec<Vec<u8>>,
     pub(super) outbox: Option<Arc<Outbox>>,
 }
@@ -54,7 +50,7 @@ impl<L: LowHalf> Correspondent for Upstream<L> {
         self.contact.down(lost);
         let (memory, why) = (self.is_memory(), lost.why());
         self.tell(|mail| {
-            // Frames of the lost connection are not needed, since all its requests begin again.
+            // All requests of the lost connection begin again.
             match memory {
                 true => {
                     mail.memory.clear();
@@ -87,7 +83,6 @@ impl<L: LowHalf> Correspondent for Upstream<L> {
                 continue;
             }
             let lane = usize::from(Worker::<L>::lane_of(frame.head.id));
-            // A reply for no worker, or for a worker of another connection, is dropped.
             let own = lane % self.step == self.first;
             if let Some(sorted) = self.sorted.get_mut(lane).filter(|_| own) {
                 sorted.extend_from_slice(frame.whole());

@@ -1,5 +1,5 @@
-//! The loop of a compute server's worker thread. In each turn it reads its input, lets its
-//! [`Worker`] process the input, begins waiting searches, and sends the output.
+//! The loop of a worker thread. In each turn, the thread reads its input, lets its [`Worker`]
+//! process the input, begins waiting searches, and sends the output.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -14,13 +14,12 @@ use crate::link::{Counts, Outbox};
 use crate::role::{LowHalf, Out, Shelf, Waiting, Worker};
 use crate::wire::Frame;
 
-/// The data that all threads of a server share.
 pub(super) struct Shared<L: LowHalf> {
     pub(super) began: Instant,
     pub(super) shelf: Arc<Shelf<L>>,
     pub(super) waiting: Mutex<Waiting>,
     pub(super) desks: Vec<Desk>,
-    /// The worker that is asked first to take the next search.
+    /// The worker that is asked first for the next search.
     pub(super) next_asked: AtomicUsize,
     pub(super) clients: Mutex<HashMap<u64, Arc<Outbox>>>,
     pub(super) answered: AtomicU64,
@@ -28,29 +27,27 @@ pub(super) struct Shared<L: LowHalf> {
     pub(super) memory: Arc<Counts>,
     pub(super) storage: Arc<Counts>,
     pub(super) outside: Arc<Counts>,
-    /// The connections to memory and storage. Connections to memory come first.
+    /// Connections to memory come first.
     pub(super) contacts: Vec<Arc<Contact>>,
     /// The last logged text about different states of the servers.
     pub(super) told_difference: Mutex<Option<String>>,
-    /// The time without any reply after which a connection is closed.
+    /// The silence after which a connection is closed.
     pub(super) silence: Duration,
 }
 
-/// A worker's connections and its input.
 #[derive(Default)]
 struct Lines {
     memory: Option<Arc<Outbox>>,
     storage: Option<Arc<Outbox>>,
     news: VecDeque<News>,
-    /// The connection on which the worker's next turn is already counted, if there is one.
+    /// The connection on which the worker's next turn is already counted.
     expected: Option<Arc<Outbox>>,
     memory_frames: Vec<u8>,
     storage_frames: Vec<u8>,
 }
 
 impl Lines {
-    /// Takes the input that other threads left for this worker on its [`Desk`], and adds it to
-    /// these lines. Returns false if the worker has to end.
+    /// Takes the input from the worker's [`Desk`]. Returns false if the worker has to end.
     fn take(&mut self, desk: &Desk) -> bool {
         let mut mail = desk.mail();
         if mail.over {
@@ -66,8 +63,7 @@ impl Lines {
         true
     }
 
-    /// Passes events to a worker, one by one. If the worker panics, the worker that replaces it
-    /// receives the remaining events.
+    /// If the worker panics, its replacement receives the remaining events.
     fn hear_news<L: LowHalf>(&mut self, worker: &mut Worker<L>, now: Duration, out: &mut Out) {
         while let Some(news) = self.news.pop_front() {
             match news {
@@ -112,12 +108,11 @@ impl<L: LowHalf> Shared<L> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes a worker that has room for a search, to look for one. Returns false if no worker has
-    /// space.
+    /// Wakes a worker that has room for a search. Returns false if there is none.
     pub(super) fn summon(&self) -> bool {
         let first = self.next_asked.fetch_add(1, Ordering::Relaxed);
         let desks = (0..self.desks.len()).map(|at| &self.desks[(first + at) % self.desks.len()]);
-        // If no worker has space, the next worker that gets space looks for a search by itself.
+        // A worker that gets space looks for a search by itself.
         let found = desks
             .into_iter()
             .find(|desk| desk.room.swap(false, Ordering::SeqCst));
@@ -127,14 +122,12 @@ impl<L: LowHalf> Shared<L> {
         found.is_some()
     }
 
-    /// Wakes a worker to look at the deadlines of waiting requests, because all workers may sleep
-    /// without room for a search.
+    /// Wakes a worker to check deadlines, since all may sleep without room.
     pub(super) fn alarm(&self) {
         let at = self.next_asked.fetch_add(1, Ordering::Relaxed) % self.desks.len();
         self.desks[at].change(|mail| mail.look = true);
     }
 
-    /// Passes an event to all workers.
     pub(super) fn tell(&self, news: &News) {
         let desks = self.desks.iter();
         desks.for_each(|desk| desk.change(|mail| mail.news.push(news.clone())));
@@ -148,7 +141,6 @@ impl<L: LowHalf> Shared<L> {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Sends answers to clients.
     fn answer(&self, out: &Out) {
         for (client, id, frame) in out.answers() {
             self.count(frame);
@@ -160,8 +152,7 @@ impl<L: LowHalf> Shared<L> {
         }
     }
 
-    /// The thread of a worker. If a half panics, only the queries of that worker are lost, and
-    /// their clients get an error.
+    /// If a half panics, only the queries of that worker fail.
     pub(super) fn work(&self, begin: impl Fn() -> Worker<L>, desk: &Desk) {
         let mut lines = Lines::default();
         loop {
@@ -184,7 +175,7 @@ impl<L: LowHalf> Shared<L> {
             tracing::error!(
                 "a worker panicked (the message is on standard error). The queries of the worker are lost, and the worker is restarted"
             );
-            // The output from before the panic is sent too, so that no client waits for it.
+            // No client waits for output from before the panic.
             worker.abandon(&mut out);
             self.answer(&out);
             desk.in_flight.store(0, Ordering::Relaxed);
@@ -194,8 +185,7 @@ impl<L: LowHalf> Shared<L> {
         }
     }
 
-    /// Processes all input of a worker. Returns false if the worker has to end. `out` may contain
-    /// earlier output.
+    /// Returns false if the worker has to end. `out` may contain earlier output.
     fn take_turn(
         &self,
         worker: &mut Worker<L>,
@@ -210,8 +200,7 @@ impl<L: LowHalf> Shared<L> {
         lines.hear_news(worker, now, out);
         let expected = lines.expected.take();
         let memory = lines.memory.as_ref().map(|outbox| {
-            // If the turn was counted on another connection, that connection has ended, and the
-            // turn does not count here.
+            // A turn that was counted on an ended connection does not count here.
             let counted = expected.is_some_and(|expected| Arc::ptr_eq(&expected, outbox));
             outbox.turn(counted)
         });
@@ -250,7 +239,6 @@ impl<L: LowHalf> Shared<L> {
             self.desks
                 .iter()
                 .for_each(|desk| desk.change(|mail| mail.look = true));
-            // This call asks the servers whether they have the new state too.
             self.ask_contacts();
         }
         out.clear();
@@ -258,11 +246,9 @@ impl<L: LowHalf> Shared<L> {
         true
     }
 
-    /// Makes a worker begin waiting requests while it has space.
     fn take_requests(&self, worker: &mut Worker<L>, desk: &Desk, now: Duration, out: &mut Out) {
         let trouble = worker.trouble(now);
-        // The flag is set before the worker checks the queue. So if a thread adds a request after
-        // this point, the worker sees the request, or the thread sees the flag.
+        // Set first, so that the worker sees a later request, or its thread sees the flag.
         desk.room.store(true, Ordering::SeqCst);
         while worker.has_room() {
             let Some(request) = self.waiting().pop(now, trouble.as_deref(), out) else {
@@ -279,14 +265,12 @@ impl<L: LowHalf> Shared<L> {
         let room = worker.has_room();
         desk.room.store(room, Ordering::SeqCst);
         if !room && !self.waiting().is_empty() {
-            // The thread that added the request may have notified only this worker, because this
-            // worker seemed to have space.
+            // The thread that added the request may have notified only this worker.
             self.summon();
         }
     }
 
-    /// Closes connections that were silent too long. The keepers of these connections then connect
-    /// again.
+    /// The keepers of the closed connections connect again.
     fn end_silent(&self, lines: &Lines, out: &Out) {
         let both = [
             (&lines.memory, out.memory_silent),
@@ -302,7 +286,6 @@ impl<L: LowHalf> Shared<L> {
         }
     }
 
-    /// Waits for input, or until a deadline.
     fn rest(&self, desk: &Desk, due: Option<Duration>) {
         let idle = |mail: &mut Mail| {
             mail.news.is_empty()
@@ -322,8 +305,7 @@ impl<L: LowHalf> Shared<L> {
     }
 }
 
-/// Passes frames to a worker, one by one. If the peer sends a frame that it must not send, the
-/// connection is closed.
+/// If the peer sends a wrong frame, the connection is closed.
 fn each(frames: &mut Vec<u8>, from: Option<&Outbox>, mut take: impl FnMut(&Frame<'_>) -> bool) {
     let mut at = 0;
     while let Ok(Some(frame)) = Frame::decode(&frames[at..]) {

@@ -5,14 +5,11 @@
 //!   GET /metrics   text/plain; version=0.0.4:  # HELP, # TYPE and a line for each figure
 //! ```
 //!
-//! A request contains only a path, and a reply reveals nothing of an index's content, so HTTP needs
-//! no secret. By default, the HTTP listener listens on loopback.
+//! A reply reveals nothing of an index's content, so HTTP needs no secret.
 //!
-//! Each connection has a thread (`talk.rs`), for some seconds and at most 8 KiB of a request. Few
-//! connections are open at a time. If one more connection arrives, the server closes the oldest
-//! connection that waits for its peer. A hostile client may send slowly, send without end, send
-//! nothing, or not read. In all of these cases, other clients get their replies, and the server can
-//! stop.
+//! Each connection has a thread (`talk.rs`), for some seconds and at most 8 KiB of a request. If
+//! too many are open, the server closes the oldest connection that waits for its peer. So hostile
+//! clients delay neither other replies nor a stop.
 
 mod report;
 mod talk;
@@ -29,33 +26,26 @@ pub use report::{Figure, Page, Report};
 use self::talk::Answer;
 use crate::options::{NodeError, Options};
 
-/// The limits of connections.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// The largest number of open connections. Each connection has a thread.
     most: usize,
-    /// The time limit for a whole request, and for its whole reply. The limit is the same for a
-    /// request in many small pieces.
+    /// The time for a whole request, and for its reply.
     time: Duration,
-    /// The time for which a new connection waits until closed connections have ended.
+    /// The time for which a new connection waits for closed connections to end.
     room: Duration,
 }
 
 const LIMITS: Limits = Limits {
     most: 8,
-    // This time is longer than the time for which clients of StratANN wait for a greeting. If
-    // clients connect to this port by mistake, they can therefore report the mistake
-    // (`Fault::NoGreeting`).
+    // Longer than a greeting's wait, so that clients report a wrong port (`Fault::NoGreeting`).
     time: Duration::from_secs(8),
     room: Duration::from_millis(100),
 };
 
-/// The interval at which the listener looks for a new connection.
 const LOOK: Duration = Duration::from_millis(20);
-/// The pause after a failed attempt to accept a connection.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The HTTP listener. The listener answers requests until this value is dropped.
+/// The HTTP listener, until it is dropped.
 pub struct Http {
     over: Arc<AtomicBool>,
     address: SocketAddr,
@@ -63,14 +53,12 @@ pub struct Http {
 }
 
 impl Http {
-    /// Checks that HTTP can listen at `host:port` beside a server with these options. The caller
-    /// should call this before any long work.
+    /// Checks that HTTP can listen at `host:port` beside a server with these options.
     ///
     /// # Errors
     /// The address is not available, or is the server's own.
     pub fn check(listen: &str, server: &Options) -> Result<(), NodeError> {
-        // The address is released at once, so that a failure below can only be due to the server's
-        // address.
+        // The address is free again, so a failure below is due to the server's address.
         bind(listen)?;
         let _taken = server.hold()?;
         bind(listen).map(drop).map_err(|_| NodeError::HttpAtServer {
@@ -79,8 +67,7 @@ impl Http {
         })
     }
 
-    /// Listens at `host:port`, on threads of its own. `report` returns the server's condition for a
-    /// page. Several threads may call it at once.
+    /// Listens at `host:port`. `report` returns the condition, on several threads at once.
     ///
     /// # Errors
     /// The address is not available, or no thread could be started.
@@ -102,8 +89,7 @@ impl Http {
         };
         let bound = bind(listen)?;
         let address = bound.local_addr().map_err(failed)?;
-        // The listener does not block in `accept`, so it can stop without a last connection. Such a
-        // connection could fail if no file descriptor is free.
+        // A blocked listener would need a last connection to stop.
         bound.set_nonblocking(true).map_err(failed)?;
         let over = Arc::<AtomicBool>::default();
         let told = over.clone();
@@ -149,7 +135,6 @@ impl Drop for Http {
         self.over.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // The panic has already been reported on standard error.
             let _ = thread.join();
         }
     }
@@ -162,17 +147,15 @@ fn bind(listen: &str) -> Result<TcpListener, NodeError> {
     })
 }
 
-/// Open connections with their threads, the oldest first. The drop closes the connections and waits
-/// for the threads. Each thread finishes at most one report.
+/// Open connections, oldest first. The drop closes them and waits for their threads.
 struct Talks {
     limits: Limits,
     talks: Vec<Talk>,
 }
 
 struct Talk {
-    /// The connection, for the thread that closes it.
     socket: TcpStream,
-    /// Whether the connection's thread waits for the peer, and not for a report.
+    /// Whether the thread waits for the peer, not for a report.
     waits: Arc<AtomicBool>,
     hung_up: bool,
     thread: JoinHandle<()>,
@@ -192,7 +175,6 @@ impl Talks {
         Talks { limits, talks }
     }
 
-    /// Answers a connection on a new thread, or refuses and closes it if there is no space.
     fn begin<F>(&mut self, socket: TcpStream, report: &Arc<F>)
     where
         F: Fn(Page) -> Report + Send + Sync + 'static,
@@ -204,7 +186,7 @@ impl Talks {
             has_room = self.makes_room();
         }
         if !has_room {
-            // The text fits into the send buffer of a new connection.
+            // The text fits into the send buffer.
             let busy = Answer::of(503, "too many connections ask for health and metrics\n");
             let _ = socket.set_nonblocking(true);
             let _ = (&socket).write(&busy.bytes(false));
@@ -218,15 +200,13 @@ impl Talks {
             let (told, report) = (waits.clone(), report.clone());
             let named = thread::Builder::new().name("stratann-http-answer".to_owned());
             let thread = named.spawn(move || {
-                // An error means that the peer has disconnected.
                 let _ = talk::answer(&own, time, |page| {
                     told.store(false, Ordering::SeqCst);
                     let report = report(page);
                     told.store(true, Ordering::SeqCst);
                     report
                 });
-                // The thread that closes connections may have the socket too, so the drop of this
-                // socket alone would not close the connection.
+                // Another thread may have the socket too, so a drop would not close it.
                 let _ = own.shutdown(Shutdown::Both);
             })?;
             Ok::<_, std::io::Error>((waits, thread))
@@ -244,8 +224,7 @@ impl Talks {
         }
     }
 
-    /// Whether one more connection may begin. If there is no space, this closes the oldest
-    /// connection that waits for its peer.
+    /// If there is no space, closes the oldest connection that waits for its peer.
     fn makes_room(&mut self) -> bool {
         self.talks.retain(|talk| !talk.thread.is_finished());
         // Threads of closed connections end soon.
@@ -266,7 +245,6 @@ impl Drop for Talks {
     fn drop(&mut self) {
         self.talks.iter_mut().for_each(Talk::hang_up);
         for talk in self.talks.drain(..) {
-            // The panic has already been reported on standard error.
             let _ = talk.thread.join();
         }
     }

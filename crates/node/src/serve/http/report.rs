@@ -16,9 +16,9 @@ pub enum Page {
 /// A server's condition.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// The obstacle that keeps the server from its work, if there is one.
+    /// The obstacle that keeps the server from its work, if any.
     pub trouble: Option<String>,
-    /// Further lines of the health page: the condition of the servers that this server needs.
+    /// The condition of the servers that this server needs, a line each.
     pub lines: Vec<String>,
     /// The figures of the server.
     pub figures: Vec<Figure>,
@@ -63,8 +63,7 @@ impl Report {
         self.add(name, about, true, Some(peer), value);
     }
 
-    /// Adds the report of another server in this process. Its texts get the prefix `name`, and its
-    /// figures get the label `server` with the value `label`.
+    /// Adds another server: `name` precedes its texts, and its figures have the label `server`.
     pub fn join(&mut self, name: &str, label: &str, other: Report) {
         let named = |text: String| format!("{name}: {text}");
         self.trouble = self.trouble.take().or(other.trouble.map(named));
@@ -76,7 +75,6 @@ impl Report {
         }));
     }
 
-    /// The status and the text of the health page.
     pub(super) fn health(&self) -> (u16, String) {
         let (status, first) = match &self.trouble {
             None => (200, "well"),
@@ -134,7 +132,7 @@ impl Report {
         }
     }
 
-    /// The report in the text format 0.0.4 of Prometheus, with all figures of one name together.
+    /// The text format 0.0.4 of Prometheus, with all figures of one name together.
     pub(super) fn metrics(&self) -> String {
         let mut out = String::new();
         let mut names: Vec<&str> = Vec::new();
@@ -144,7 +142,6 @@ impl Report {
             }
             names.push(figure.name);
             let kind = if figure.is_gauge { "gauge" } else { "counter" };
-            // Writing to a string cannot fail.
             let _ = writeln!(
                 out,
                 "# HELP stratann_{0} {1}.\n# TYPE stratann_{0} {kind}",

@@ -6,17 +6,13 @@ use std::time::{Duration, Instant};
 
 use super::{Page, Report};
 
-/// The largest number of bytes of a request before its body. The next constant limits the number of
-/// lines. The server does not read the body.
+/// The bytes and lines of a request before its body, which is not read.
 const MOST_HEAD: usize = 8 << 10;
 const MOST_LINES: usize = 64;
-/// The time for which the server still reads input after the reply. The next constant limits the
-/// bytes of this input. Without this time, a peer that still sends could be disconnected before it
-/// has read the reply.
+/// After the reply, input is read this long, so that the peer is not reset before it reads.
 const LINGER: Duration = Duration::from_millis(250);
 const MOST_LEFT: usize = 64 << 10;
 
-/// A reply.
 pub(super) struct Answer {
     status: u16,
     text: String,
@@ -28,7 +24,6 @@ impl Answer {
         Answer { status, text }
     }
 
-    /// The bytes to send, without the text if only the head was requested.
     pub(super) fn bytes(&self, head_only: bool) -> Vec<u8> {
         let reason = match self.status {
             200 => "OK",
@@ -56,7 +51,6 @@ impl Answer {
     }
 }
 
-/// A request.
 #[derive(Debug, PartialEq, Eq)]
 enum Asked {
     Page {
@@ -68,7 +62,6 @@ enum Asked {
         status: u16,
         head_only: bool,
     },
-    /// The peer closed the connection without a request.
     Nothing,
 }
 
@@ -78,7 +71,6 @@ impl Asked {
         Asked::Refused { status, head_only }
     }
 
-    /// The request, once all bytes before its body have arrived.
     fn of(head: &[u8]) -> Option<Asked> {
         let mut lines = [httparse::EMPTY_HEADER; MOST_LINES];
         let mut request = httparse::Request::new(&mut lines);
@@ -106,7 +98,7 @@ impl Asked {
     }
 }
 
-/// A connection with a fixed deadline, which does not depend on the size of the transferred pieces.
+/// A connection with a deadline for all pieces together.
 struct Until<'a> {
     socket: &'a TcpStream,
     until: Instant,
@@ -140,7 +132,6 @@ impl Write for Until<'_> {
     }
 }
 
-/// Reads a request, as far as the server needs it for the reply.
 fn read(from: &mut impl Read) -> io::Result<Asked> {
     let (mut head, mut len) = ([0; MOST_HEAD], 0);
     while len < MOST_HEAD {
@@ -160,14 +151,12 @@ fn read(from: &mut impl Read) -> io::Result<Asked> {
     Ok(Asked::refused(431))
 }
 
-/// When a time limit has passed, some systems return one of these error kinds, and other systems
-/// the other.
+/// Systems differ in the error of a time limit.
 fn is_late(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
-/// Answers one request. The read of the request may take up to `time`, and then the write of the
-/// reply may take up to `time`.
+/// Answers one request. The read and the write may each take up to `time`.
 ///
 /// # Errors
 /// The peer has disconnected, or does not read.
@@ -201,8 +190,7 @@ pub(super) fn answer(
     let until = Instant::now() + time;
     Until { socket, until }.write_all(&answer.bytes(head_only))?;
     socket.shutdown(Shutdown::Write)?;
-    // Without this read, the system could reset the connection. A peer that still sends might then
-    // not read the reply.
+    // Otherwise, the peer could be reset before it has read the reply.
     let until = until.min(Instant::now() + LINGER);
     let (mut left, mut rest) = (MOST_LEFT, [0; 4096]);
     while left > 0 {

@@ -7,11 +7,9 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::link::Traffic;
 
-/// The time limit for an expected event. It is long, since the machine of the tests may be busy.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// More bytes than the buffers of a connection can store. The server therefore waits for a peer
-/// that does not read.
+/// More bytes than the buffers of a connection can store.
 const LONG: usize = 32 << 20;
 
 fn connect(http: &Http) -> TcpStream {
@@ -21,7 +19,6 @@ fn connect(http: &Http) -> TcpStream {
     socket
 }
 
-/// The bytes of the reply until the connection ends in any way.
 fn rest(mut socket: &TcpStream) -> String {
     let mut answer = Vec::new();
     let _ = socket.read_to_end(&mut answer);
@@ -38,10 +35,9 @@ fn get(http: &Http, path: &str) -> String {
     ask(http, &format!("GET {path} HTTP/1.1\r\nHost: here\r\n\r\n"))
 }
 
-/// A server in good condition, with `LONG` bytes of metrics.
 fn start(time: Duration) -> Http {
     let about: &'static str = "x".repeat(LONG).leak();
-    // On a busy machine a thread of a closed connection may need long to end.
+    // On a busy machine, a thread of a closed connection may need long to end.
     let limits = Limits {
         time,
         room: PATIENCE,
@@ -57,8 +53,7 @@ fn start(time: Duration) -> Http {
     .unwrap()
 }
 
-/// Opens `of_each` connections of each kind. The kinds send nothing, send half a request, or send a
-/// request and do not read.
+/// Opens connections that send nothing, send half a request, or do not read.
 fn hostile(http: &Http, of_each: usize) -> Vec<TcpStream> {
     let all = (0..of_each).flat_map(|_| ["", "GET /hea", "GET /metrics HTTP/1.1\r\n\r\n"]);
     let connected = all.map(|sent| {
@@ -160,7 +155,6 @@ fn a_request_without_end_is_refused_before_it_takes_memory() {
         let answer = ask(&http, &request);
         assert!(answer.starts_with("HTTP/1.1 431 "), "{request}: {answer}");
     }
-    // An endless request: the server receives only the bytes that buffers can store.
     let mut socket = connect(&http);
     socket.write_all(b"GET /health HTTP/1.1\r\nX: ").unwrap();
     let (piece, mut sent) = ([b'y'; 64 << 10], 0);
@@ -174,12 +168,11 @@ fn a_request_without_end_is_refused_before_it_takes_memory() {
 fn half_a_request_is_waited_for_as_long_as_a_whole_one_may_take() {
     let time = Duration::from_millis(400);
     let http = start(time);
-    // A request that ends early.
     let mut socket = connect(&http);
     socket.write_all(b"GET /health HTTP/1.1\r\nHo").unwrap();
     socket.shutdown(Shutdown::Write).unwrap();
     assert!(rest(&socket).starts_with("HTTP/1.1 400 "));
-    // A request that stops, or that continues one byte at a time.
+    // The request stops, or continues one byte at a time.
     for drips in [false, true] {
         let began = Instant::now();
         let mut socket = connect(&http);
@@ -196,9 +189,7 @@ fn half_a_request_is_waited_for_as_long_as_a_whole_one_may_take() {
         assert!(time <= took && took < PATIENCE, "{drips}: {took:?}");
         dripping.join().unwrap();
     }
-    // A connection without a request gets no reply.
     assert_eq!(rest(&connect(&http)), "");
-    // A request in pieces is answered if it arrives in time.
     let http = start(PATIENCE);
     let mut socket = connect(&http);
     for piece in ["GET /hea", "lth HTT", "P/1.1\r\n\r", "\n"] {
@@ -210,18 +201,16 @@ fn half_a_request_is_waited_for_as_long_as_a_whole_one_may_take() {
 
 #[test]
 fn who_is_slow_or_does_not_read_keeps_nobody_from_an_answer() {
-    // No time limit passes during the test.
     let http = start(Duration::from_secs(600));
     let mut peers = Vec::new();
     for of_each in [1, 2, 10] {
         peers.extend(hostile(&http, of_each));
         for _ in 0..3 {
-            // A peer that had to wait for a hostile peer would not get its reply in time.
+            // Behind a hostile peer, the reply would be late.
             let answer = get(&http, "/health");
             assert!(answer.starts_with("HTTP/1.1 200 "), "{of_each}: {answer}");
         }
     }
-    // A peer that reads gets all bytes.
     assert!(get(&http, "/metrics").len() > LONG);
     drop(peers);
 }
@@ -231,12 +220,11 @@ fn it_ends_at_once_whoever_is_connected() {
     for of_each in [1, 10] {
         let http = start(Duration::from_secs(600));
         let peers = hostile(&http, of_each);
-        // This request is answered only after the last of the hostile connections was accepted.
+        // This request comes after the last of the hostile connections.
         assert!(get(&http, "/health").starts_with("HTTP/1.1 200 "));
         let (began, address) = (Instant::now(), http.address());
         drop(http);
         let took = began.elapsed();
-        // If the server did not close hostile connections, this would take ten minutes.
         assert!(took < PATIENCE, "{of_each}: {took:?}");
         assert!(TcpStream::connect(address).is_err());
         drop(peers);
@@ -265,7 +253,6 @@ fn where_all_wait_for_reports_one_more_is_told_so_and_threads_are_bounded() {
             thread::sleep(Duration::from_millis(1));
         }
     }
-    // The peer has sent no request, but still gets a reply.
     let answer = rest(&connect(&http));
     assert!(
         answer.starts_with("HTTP/1.1 503 ") && answer.contains("too many connections ask"),
@@ -275,6 +262,5 @@ fn where_all_wait_for_reports_one_more_is_told_so_and_threads_are_bounded() {
     for socket in waiting {
         assert!(rest(&socket).starts_with("HTTP/1.1 200 "));
     }
-    // After the hostile connections were closed, there is space again.
     assert!(get(&http, "/health").starts_with("HTTP/1.1 200 "));
 }
