@@ -1,5 +1,5 @@
-//! A connection through memory that two processes of one user share, with one ring of bytes for
-//! each direction.
+//! A connection through memory that two processes of one user share, with a ring for each
+//! direction.
 //!
 //! ```text
 //!   client                         memfd                            server
@@ -10,12 +10,10 @@
 //!   eventfd <─ "there are bytes, or there is space again" ───> eventfd
 //! ```
 //!
-//! Each ring has one writer and one reader, and no lock. After the writer has written bytes, it
-//! publishes its head. After the reader has read bytes, it publishes its tail. An end that finds no
-//! bytes, or no space, sets a flag in the memory, checks once more, and waits for its eventfd.
-//! After an end has written or read, it checks the flag of the other end. If the flag is set, it
-//! signals the eventfd of the other end. So a busy connection makes no system calls, and an idle
-//! one uses no processor time.
+//! Each ring has one writer and one reader, and no lock. An end that finds no bytes, or no space,
+//! sets a flag in the memory, checks once more, and waits for its eventfd. After a write or read,
+//! an end signals the other eventfd if the other flag is set. So a busy connection makes no system
+//! calls, and an idle one uses no processor time.
 //!
 //! | offset | | |
 //! |---|---|---|
@@ -26,11 +24,10 @@
 //! | 4096 | 1 MiB | the ring to the server |
 //! | 4096 + 1 MiB | 1 MiB | the ring to the client |
 //!
-//! **Setup.** The client connects to the server's Unix socket. It sends sixteen bytes and three
+//! **Setup.** The client connects to the server's Unix socket and sends sixteen bytes and three
 //! descriptors: the memory, the client's eventfd and the server's eventfd. The memory is sealed, so
-//! that neither side can truncate it. Both sides ask the kernel for the user of the other side, and
-//! refuse another user. The socket stays open, and its end is the end of the connection, however a
-//! process ends. The rings carry the same bytes as TCP would.
+//! that neither side can truncate it. Each side refuses a process of another user. The end of the
+//! socket is the end of the connection, however a process ends.
 //!
 //! Values in the memory are not trusted: an impossible head or tail is an error of the connection.
 
@@ -61,14 +58,14 @@ const RING: usize = 1 << 20;
 const RINGS: usize = 4096;
 /// The size of the whole memory in bytes.
 const ALL: usize = RINGS + 2 * RING;
-/// The distance in bytes between the numbers of the first ring and the numbers of the second ring.
+/// Bytes between the numbers of the two rings.
 const NUMBERS: usize = 256;
-/// The distance in bytes between two numbers of a ring. Each number is on a cache line of its own.
+/// Bytes between two numbers of a ring: each is on a cache line of its own.
 const LINE: usize = 64;
 /// The message that accompanies the descriptors.
 const HELLO: &[u8; 16] = b"STRATANN RING 1\n";
-/// The time for which a waiting end spins before it sleeps. Within this time, a server that is
-/// awake answers. Waking a sleeping reader takes several microseconds.
+/// The time for which a waiting end spins: a server that is awake answers sooner, and a wake-up
+/// takes several microseconds.
 pub(super) const SPIN: Duration = Duration::from_micros(20);
 /// The interval at which a non-blocking end checks whether the other end still exists.
 const LOOK: Duration = Duration::from_millis(50);
@@ -87,8 +84,7 @@ struct Memory(MmapRaw);
 impl Memory {
     /// Maps memory that has the right size and cannot be truncated.
     fn of(fd: &OwnedFd) -> io::Result<Arc<Memory>> {
-        // The seals are checked first. The size of unsealed memory could still change, so its check
-        // would prove nothing.
+        // The seals are checked first: the size of unsealed memory could still change.
         let sealed = fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SEALS));
         if !sealed || fstat(fd)?.st_size != ALL as i64 {
             return Err(broken("its memory has another size, or is not sealed"));
@@ -130,8 +126,7 @@ const WRITER: usize = 3;
 struct End {
     memory: Arc<Memory>,
     ring: usize,
-    /// The number of bytes that have passed this end. The copy of this number in the memory is for
-    /// the other end.
+    /// The bytes that have passed this end. The other end reads a copy in the memory.
     own: u64,
 }
 
@@ -189,8 +184,8 @@ impl End {
         Ok(count)
     }
 
-    /// Sets the flag that this end waits. Afterwards the caller must check the ring once more. Then
-    /// this end sees the other end's earlier action, or the other end sees the flag.
+    /// Afterwards the caller must check the ring once more: then this end sees the other end's
+    /// earlier action, or the other end sees the flag.
     fn waits(&self, flag: usize) {
         self.memory.flag(self.ring, flag).store(1, Ordering::SeqCst);
     }
@@ -203,12 +198,12 @@ impl End {
 
 /// Signals an eventfd.
 pub(super) fn ring(theirs: &OwnedFd) {
-    // If the counter is full, or the other end is gone, the write fails. Both cases are noticed
+    // If the counter is full, or the other end is gone, the write fails; both are noticed
     // elsewhere.
     let _ = rustix::io::write(theirs, &1u64.to_ne_bytes());
 }
 
-/// Whether the other end of a non-blocking socket is gone. Nothing is ever sent through the socket.
+/// Nothing is ever sent through the socket, so a read shows only its end.
 pub(super) fn is_over(mut socket: impl Read) -> bool {
     match socket.read(&mut [0u8]) {
         Ok(0) => true,
@@ -217,11 +212,9 @@ pub(super) fn is_over(mut socket: impl Read) -> bool {
     }
 }
 
-/// A connection through shared memory. It reads and writes like a socket, with time limits or
-/// without blocking.
+/// A connection through shared memory, with time limits or without blocking, like a socket.
 pub struct RingStream {
-    /// The ends are declared before the socket, so the socket is closed last. Its end tells the
-    /// other side that the connection has ended.
+    /// Declared before the socket, which is closed last and so tells the other side of the end.
     input: End,
     output: End,
     mine: OwnedFd,
@@ -252,13 +245,12 @@ fn check_user(socket: &UnixStream) -> io::Result<()> {
 }
 
 impl RingStream {
-    /// Connects to a server's socket. The call never waits: the server accepts the rings later, and
-    /// the client can write to them at once.
+    /// Connects to a server's socket without waiting. The client can write at once.
     ///
     /// # Errors
-    /// The call fails if no process listens there, or a process of another user does.
+    /// Fails if no process listens there, or a process of another user does.
     pub fn connect(path: &Path) -> io::Result<RingStream> {
-        // If too many clients connect at the same time, this fails instead of waiting.
+        // With too many clients at once, a non-blocking connect fails instead of waiting.
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
@@ -287,8 +279,7 @@ impl RingStream {
         Self::over(Memory::of(&memory)?, (1, 0), mine, theirs, socket)
     }
 
-    /// The server's side of an accepted connection: receives the client's descriptors, within a
-    /// time limit.
+    /// The server's side of an accepted connection.
     fn accepted(socket: UnixStream, patience: Duration) -> io::Result<RingStream> {
         check_user(&socket)?;
         socket.set_read_timeout(Some(patience))?;
@@ -364,7 +355,7 @@ impl RingStream {
         self.write_timeout = limit;
     }
 
-    /// The socket beside the rings. Its end is the end of the connection.
+    /// The socket beside the rings, which ends with the connection.
     pub fn socket(&self) -> &UnixStream {
         &self.socket
     }
@@ -385,8 +376,7 @@ impl RingStream {
         is_over(&self.socket)
     }
 
-    /// Calls `act` until it reads or writes bytes, and returns their number. Between two calls this
-    /// end spins, and then sleeps until the other end signals it.
+    /// Calls `act` until it reads or writes bytes, and returns their number.
     fn when(
         &mut self,
         flag: usize,
@@ -439,12 +429,11 @@ impl RingStream {
     }
 }
 
-/// The reading half of a connection. Both halves may be used by different threads.
+/// The reading half of a connection, for a thread of its own.
 #[derive(Debug)]
 pub struct RingReader(RingStream);
 
-/// The writing half of a connection. If the ring is full, the writer checks the ring at an
-/// interval, because the reader uses the eventfd.
+/// The writing half of a connection. The reader uses the eventfd, so the writer polls a full ring.
 pub struct RingWriter {
     output: End,
     theirs: OwnedFd,
@@ -456,10 +445,10 @@ pub struct RingWriter {
 const NO_ROOM: Duration = Duration::from_micros(100);
 
 impl RingStream {
-    /// Splits the stream into its two directions. Both block, up to their time limits.
+    /// Splits the stream into its two directions, which block up to their time limits.
     ///
     /// # Errors
-    /// The call fails if no more descriptors are available.
+    /// Fails if no more descriptors are available.
     pub fn split(mut self) -> io::Result<(RingReader, RingWriter)> {
         let writer = RingWriter {
             // The reading half also has this end, and no longer uses it.
@@ -482,7 +471,7 @@ impl RingReader {
         self.0.read_timeout = limit;
     }
 
-    /// The socket beside the rings. Its end is the end of the connection.
+    /// The socket beside the rings, which ends with the connection.
     pub fn socket(&self) -> &UnixStream {
         &self.0.socket
     }
@@ -585,12 +574,11 @@ pub struct RingListener {
 }
 
 impl RingListener {
-    /// Listens at a path. If there is a socket without a listener, as a killed server leaves, it is
-    /// replaced.
+    /// Listens at a path. Replaces a socket without a listener, which a killed server leaves.
     ///
     /// # Errors
-    /// The call fails if the path has another kind of file, another process listens there, or the
-    /// socket cannot be created.
+    /// Fails if the path has another kind of file, another process listens there, or the socket
+    /// cannot be created.
     pub fn bind(path: &Path) -> io::Result<RingListener> {
         use std::os::unix::fs::{FileTypeExt, PermissionsExt};
         if let Ok(facts) = path.symlink_metadata() {
@@ -627,19 +615,18 @@ impl RingListener {
         &self.path
     }
 
-    /// Accepts the next client. The client is not checked yet.
+    /// Accepts the next client, which is not checked yet.
     ///
     /// # Errors
-    /// The call fails as [`UnixListener::accept`] does.
+    /// Fails as [`UnixListener::accept`] does.
     pub fn accept(&self) -> io::Result<UnixStream> {
         Ok(self.listener.accept()?.0)
     }
 
-    /// Receives the rings of an accepted client. Reads and writes of the stream block.
+    /// Receives the rings of an accepted client.
     ///
     /// # Errors
-    /// The call fails if the client belongs to another user, sends no rings within the time limit,
-    /// or sends invalid rings.
+    /// Fails if the client belongs to another user, or sends no valid rings within the time limit.
     pub fn greet(socket: UnixStream, patience: Duration) -> io::Result<RingStream> {
         RingStream::accepted(socket, patience)
     }
@@ -676,7 +663,8 @@ mod tests {
         let right = sent.clone();
         let echo = thread::spawn(move || {
             let mut all = vec![0; right.len()];
-            // The length of a piece does not divide the length of the ring.
+            // The length of a piece does not divide the length of the ring. del 2 3 6 9 10 11 15 16
+            // 18 20 23 24 29 33 34 39 40 41 43 46 52 61 62 63 64 65 1
             for piece in all.chunks_mut(77_777) {
                 server.read_exact(piece).unwrap();
             }
@@ -806,8 +794,7 @@ mod tests {
             "two servers listen at one path"
         );
         let greet = || RingListener::greet(listener.accept().unwrap(), Duration::from_millis(100));
-        // Three clients: one sends nothing, one sends no descriptors, and the memory of one can be
-        // truncated.
+        // One client sends nothing, one no descriptors, and one memory that can be truncated.
         let _mute = UnixStream::connect(&path).unwrap();
         assert!(greet().is_err());
         let mut other = UnixStream::connect(&path).unwrap();

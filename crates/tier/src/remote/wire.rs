@@ -1,7 +1,7 @@
 //! The protocol between a memory server and its clients, to the byte.
 //!
-//! A connection begins with three greetings. Each is complete before the next one is sent. All
-//! numbers are little-endian.
+//! A connection begins with three greetings, each complete before the next one is sent. All numbers
+//! are little-endian.
 //!
 //! ```text
 //!   server   0 "STRATANN"   8 version u32   12 flags u32: 1, 2   16 nonce [32]            48 bytes
@@ -10,21 +10,16 @@
 //! ```
 //!
 //! The server's flags: 1, a secret is required; 2, later bytes may go through UCX. The client's
-//! flag: 1, later bytes go through UCX. Both sides then set up UCX
-//! ([`ucx::Streams::over`](super::ucx::Streams::over)), with addresses that have a proof of a
-//! [`Seal`]. Only servers of DistVS and their clients use these UCX flags, and they always have a
-//! secret.
+//! flag: 1, later bytes go through UCX. Only servers of DistVS, which always have a secret, and
+//! their clients use UCX.
 //!
 //! **The secret is never sent.** A proof is a BLAKE3 hash, keyed with a hash of the secret, of the
-//! proving side and both nonces. Each side proves that it knows the secret, and compares proofs in
-//! constant time. A server without a secret accepts any proof and sends zeros. Over TLS the proof
-//! also covers the channel ([`Binding`]). An attacker between both sides, even with a trusted
-//! certificate, has two channels, and a valid proof for neither.
+//! proving side, both nonces and, over TLS, the channel ([`Binding`]). A server without a secret
+//! accepts any proof and sends zeros.
 //!
-//! The upper half of the version names the [`Protocol`] that follows the greetings. A server of
-//! files uses frames: requests of the client and answers of the server. Each frame has a header of
+//! The upper half of the version names the [`Protocol`] after the greetings. To a server of files,
+//! a client sends requests as frames, and the server answers with frames. A frame has a header of
 //! 40 bytes and a body:
-//!
 //! | offset | | request | answer |
 //! |---|---|---|---|
 //! | 0 | u32 | the request ([`Kind`]) | the same, or 255 |
@@ -48,9 +43,8 @@
 //! | list | a prefix, a zero byte, the last name of the previous list | 64 KiB (below) |
 //! | hash | | the BLAKE3 hash of all bytes of the file |
 //!
-//! A list has [`Listed`] files, in the order of their names, and then zeros up to 64 KiB.
-//!
-//! Answers may arrive in any order. Answer 255 is a refusal, with a text as its body.
+//! A list has [`Listed`] files in the order of their names, then zeros up to 64 KiB. Answers may
+//! arrive in any order. Answer 255 is a refusal, with a text as its body.
 
 use std::fmt;
 
@@ -59,12 +53,12 @@ use crate::volume::LOCK_FILE;
 /// The version of this format. 1: the first. 2: proofs cover the channel too. 3: a file's hash can
 /// be requested.
 pub const VERSION: u32 = 3;
-/// The version of the protocols of DistVS, which are in crate `stratann-node`. It must equal
-/// `wire::VERSION` there: otherwise that module does not compile.
+/// The version of the protocols of DistVS. Crate `stratann-node` compiles only if its
+/// `wire::VERSION` is equal.
 const ROLES: u32 = 7;
 
-/// The role of a server. Its number is the upper half of the version in greetings. So a client that
-/// reaches a server of another role gets an error about the role, and not about versions.
+/// The role of a server, and the upper half of the version in greetings. If a client reaches a
+/// server of another role, the error names the role, not the version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Protocol {
@@ -105,7 +99,7 @@ impl Protocol {
         .find(|&protocol| protocol as u32 == version >> 16)
     }
 
-    /// Describes the mismatch between a server with this version and this protocol.
+    /// Describes the mismatch between this protocol and a server of this version.
     pub fn mismatch(self, version: u32) -> String {
         match Protocol::of(version) {
             Some(other) if other != self => {
@@ -164,8 +158,7 @@ const REFUSED: u32 = 255;
 
 /// Random bytes that are used once.
 pub type Nonce = [u8; 32];
-/// Identifies a channel of TLS, and is known to both of its ends (RFC 5705, RFC 9266). Other
-/// channels have the binding [`UNBOUND`].
+/// Identifies a channel of TLS to both of its ends (RFC 5705, RFC 9266); without TLS, [`UNBOUND`].
 pub type Binding = [u8; 32];
 /// The binding of a connection without encryption.
 pub const UNBOUND: Binding = [0; 32];
@@ -177,7 +170,7 @@ pub type Proof = [u8; 32];
 /// Random bytes of the operating system.
 ///
 /// # Errors
-/// The call fails if the operating system provides no random bytes.
+/// Fails if the operating system provides no random bytes.
 pub fn nonce() -> std::io::Result<Nonce> {
     crate::random()
 }
@@ -192,7 +185,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The side that gives a proof. A proof of one side is not valid for the other side.
+/// The side that gives a proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The side that connected.
@@ -211,8 +204,8 @@ impl Side {
     }
 }
 
-/// The key of one conversation between two sides that share a secret. It proves which side sent
-/// bytes in this conversation, and that they were not changed in transit.
+/// The key of one conversation. It proves the sender of bytes, and that they were not changed in
+/// transit.
 #[derive(Clone)]
 pub struct Seal([u8; 32]);
 
@@ -276,8 +269,8 @@ impl Secret {
         hasher.finalize()
     }
 
-    /// The key of the conversation whose greetings had these nonces. Proofs hash bytes that begin
-    /// differently, so no proof equals a key.
+    /// The key of the conversation whose greetings had these nonces. Proofs hash another prefix, so
+    /// no proof equals a key.
     pub fn seal(&self, [server, client]: [&Nonce; 2]) -> Seal {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
         hasher.update(b"seal").update(server).update(client);
@@ -573,8 +566,8 @@ impl Frame {
         to.extend(body);
     }
 
-    /// Decodes a header. Returns the frame, and the checksum so far, to which the body must be
-    /// added. The result is `None` if the bytes are not a header.
+    /// Decodes a header: the frame, and the checksum before the body is added. `None` if the bytes
+    /// are not a header.
     pub fn decode(header: &[u8; HEADER]) -> Option<(Frame, Sum)> {
         let kind = match u32_at(header, 0) {
             REFUSED => None,
@@ -637,8 +630,7 @@ pub struct Listed {
     pub in_use: bool,
 }
 
-/// The size in bytes of a description for UCX: of a file for reads, or of one side of a stream. The
-/// description is padded with zeros.
+/// The size in bytes of a file's or a stream's description for UCX, padded with zeros.
 pub const REACH: usize = 4096;
 /// The size of a list in bytes.
 pub const LIST: usize = 64 << 10;
@@ -680,11 +672,11 @@ impl Listed {
     }
 }
 
-/// Whether a string is a valid name of a file on a server. A path is not a valid name.
+/// Whether a string is a valid name of a file on a server, never a path.
 pub fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let length = (1..=MOST_NAME).contains(&name.len());
-    // A server that keeps files in a folder has its lock file there.
+    // A server that keeps files in a folder has its lock file there. del 31 35 38 42 61 107 112 13
     length && !name.starts_with('.') && name != LOCK_FILE && name.bytes().all(plain)
 }
 

@@ -1,5 +1,4 @@
-//! The algorithms of the kernels. Each is written once, in terms of the few primitives of [`Lanes`]
-//! that each instruction set provides.
+//! The algorithms of the kernels, in terms of the primitives ([`Lanes`]) of an instruction set.
 //!
 //! Floating-point addition is not associative, so the order of summation is part of the definition:
 //!
@@ -12,20 +11,17 @@
 //!   result = tree: 16 -> 8 -> 4 -> 2 -> 1 lanes, lower half + upper half
 //! ```
 //!
-//! Products are rounded before they are added. There is no fused multiply-add, because a processor
-//! without such an instruction would have to emulate it. A sum is never -0.0, because it starts
-//! from +0.0, so the zeros of a masked tail change nothing. Sums of integers are exact in any
-//! order.
+//! Products are rounded before they are added: fused multiply-add would have to be emulated on
+//! processors without it. A sum starts from +0.0 and is never -0.0, so the zeros of a masked tail
+//! change nothing.
 //!
-//! Sums in f32 overflow or underflow if elements are very large or very small. In two cases the
-//! distance would be meaningless: a cosine, and a sum in which infinities cancel each other. In
-//! these cases, a separate cold function sums again in f64, element after element. So **no distance
-//! of finite rows is NaN**, and cosine is right for all finite rows. If a distance exceeds the
-//! range of f32, it is infinite.
+//! If sums in f32 overflow or underflow in a cosine, or their infinities cancel, a cold function
+//! sums again in f64. So **no distance of finite rows is NaN**. A distance beyond the range of f32
+//! is infinite.
 //!
 //! Every function here is `inline(always)`, into functions that enable the instruction set (see
-//! `routines!`). So no closure computes with lanes: a closure is a separate function, without the
-//! instruction set.
+//! `routines!`). A closure would be compiled without the instruction set, so no closure computes
+//! with lanes.
 
 use std::ops::RangeInclusive;
 
@@ -43,10 +39,9 @@ const NARROW_BLOCK: usize = 64;
 /// The most integer elements whose sum of squares fits 32 bits: 16384 * 255^2 < 2^31.
 const EXACT_RUN: usize = 16 * 1024;
 
-/// The number of rows that a gather prefetches ahead, and the most bytes of each row. The first
-/// lines of a long row suffice, since the processor's own prefetcher then continues. (Between 8 and
-/// 16 rows, and between 192 and 4096 bytes, times differ by no more than the noise of a shared
-/// machine. With 4 rows, a gather is slower.)
+/// The number of rows that a gather prefetches ahead, and the most bytes of each row. After these
+/// bytes, the processor's own prefetcher continues. Measured: with 4 rows, a gather is slower; with
+/// 8 to 16 rows, times are equal.
 pub(crate) const ROWS_AHEAD: usize = 8;
 const BYTES_AHEAD: usize = 512;
 
@@ -56,8 +51,8 @@ const LINE: usize = 64;
 ///
 /// # Safety
 ///
-/// Every function needs a processor with the instruction set. Pointers need no alignment. A load
-/// reads the number of elements that its description states, and no more.
+/// The processor has the instruction set. Pointers need no alignment. A load reads exactly the
+/// elements of its description. del 2 3 11 17 18 19 22 29 30 56 59 62 69 84 89 40 41
 pub(crate) trait Lanes {
     /// 16 floats.
     type F: Copy;
@@ -114,8 +109,7 @@ pub(crate) trait Lanes {
     unsafe fn multiply_add(sums: Self::I, a: Self::W, b: Self::W) -> Self::I;
     /// The total of the sums, which does not overflow 32 bits.
     unsafe fn total(sums: Self::I) -> i32;
-    /// `sums` plus the squares `(a - b)^2` of 64 `i8` at `a` and at `b`. Each pair differs by at
-    /// most 127.
+    /// `sums` plus the squares `(a - b)^2` of 64 `i8` at `a` and `b`, which differ by at most 127.
     unsafe fn narrow_squares(sums: Self::I, a: *const u8, b: *const u8) -> Self::I;
     /// The same for `n` `i8`, `0 < n < 64`.
     #[inline(always)]
@@ -127,8 +121,7 @@ pub(crate) trait Lanes {
         }
     }
 
-    /// Lane `i`: `table[i * 256 + code[i]]`, from 16 bytes at `code` and 16 * 256 floats at
-    /// `table`.
+    /// Lane `i`: `table[i * 256 + code[i]]`, from 16 bytes at `code` and 16 * 256 floats.
     unsafe fn look_up(table: *const f32, code: *const u8) -> Self::F;
     /// The same for `n` lanes, `0 < n < 16`, then zeros; from `n` bytes and `n` * 256 floats.
     unsafe fn look_up_part(table: *const f32, code: *const u8, n: usize) -> Self::F;
@@ -330,8 +323,7 @@ impl<R: FloatRow, T: Term> Measure for Float<R, T> {
                 sums[3] = L::add(sums[3], Self::term::<L>(a, b, i + 3 * LANES));
                 i += 4 * LANES;
             }
-            // The compiler unrolls this loop. If the index were not constant, the compiler would
-            // move the sums to memory.
+            // The compiler unrolls this loop. With a variable index, the sums would move to memory.
             for sum in &mut sums {
                 if i + LANES <= dim {
                     *sum = L::add(*sum, Self::term::<L>(a, b, i));
@@ -359,8 +351,7 @@ struct WideSums {
     bb: f64,
 }
 
-/// Computes the sums that overflow or underflow in f32. It adds element after element, in the same
-/// way on every instruction set.
+/// Adds element after element, in the same way on every instruction set.
 ///
 /// # Safety
 ///
@@ -396,8 +387,8 @@ impl<R: FloatRow> Measure for FloatCosine<R> {
     unsafe fn distance<L: Lanes>(a: *const u8, b: *const u8, dim: usize) -> f32 {
         // SAFETY: every load is of elements below `dim`, as above.
         unsafe {
-            // Two accumulators for each sum, not four: six accumulators and the operands fit the
-            // registers of AVX2.
+            // Not four accumulators for each sum: six, with the operands, fit the registers of
+            // AVX2.
             let (mut ab, mut aa, mut bb) =
                 ([L::splat(0.0); 2], [L::splat(0.0); 2], [L::splat(0.0); 2]);
             let mut i = 0;
@@ -445,17 +436,14 @@ impl<R: FloatRow> Measure for FloatCosine<R> {
     }
 }
 
-/// The squared lengths that are accurate if they are summed in f32. Within this range no square has
-/// overflowed. Squares that lost bits (below 2^-126) or became 0 (below 2^-149) are too small to
-/// matter, in any number of dimensions. By the inequality of Cauchy and Schwarz, the same holds for
-/// the products of two such rows.
+/// The squared lengths that are accurate if summed in f32. Lost squares (below 2^-126) do not
+/// matter here. By the inequality of Cauchy and Schwarz, neither do lost products of such rows.
 const EXACT_SQUARES: RangeInclusive<f32> = 1e-27..=1e38;
 
 /// `1 - ab / sqrt(aa * bb)`. A zero vector is at distance 1 from every vector.
 #[inline(always)]
 fn cosine_distance(ab: f64, aa: f64, bb: f64) -> f32 {
-    // Computed in f64, where aa * bb neither overflows nor underflows, and where sqrt(aa * aa) is
-    // exactly aa.
+    // In f64, aa * bb neither overflows nor underflows, and sqrt(aa * aa) is exactly aa.
     let lengths = (aa * bb).sqrt();
     if lengths > 0.0 {
         (1.0 - (ab / lengths).clamp(-1.0, 1.0)) as f32
@@ -468,8 +456,7 @@ fn cosine_distance(ab: f64, aa: f64, bb: f64) -> f32 {
 pub(crate) struct Integer<R, T>(std::marker::PhantomData<(R, T)>);
 
 impl<R: IntegerRow, T: Term> Integer<R, T> {
-    /// The sum over the elements from `first` to below `end`. All of them must exist, and there are
-    /// at most [`EXACT_RUN`].
+    /// The sum over elements `first` to below `end`, which exist and are at most [`EXACT_RUN`].
     #[inline(always)]
     unsafe fn run<L: Lanes>(a: *const u8, b: *const u8, first: usize, end: usize) -> i64 {
         // SAFETY: the blocks cover the elements from `first` to below `end` and no others.
@@ -515,8 +502,8 @@ impl<R: IntegerRow, T: Term> Measure for Integer<R, T> {
     }
 }
 
-/// Squared differences between rows of `i8` that differ by at most 127. The differences need no
-/// widening, which saves half of the instructions.
+/// Squared differences between rows of `i8` that differ by at most 127. Without widening, the
+/// kernel needs half the instructions.
 pub(crate) struct Narrow;
 
 impl Measure for Narrow {
@@ -639,7 +626,7 @@ pub(crate) unsafe fn gather<L: Lanes, M: Measure>(
 ///
 /// # Safety
 ///
-/// The conditions of [`gather`] hold, for the rows below `out.len()`.
+/// As for [`gather`], for the rows below `out.len()`.
 #[inline(always)]
 pub(crate) unsafe fn dense<L: Lanes, M: Measure>(query: *const u8, rows: Rows, out: &mut [f32]) {
     let mut row = rows.start;
@@ -668,8 +655,7 @@ pub(crate) unsafe fn halves(p: *const u8, n: usize) -> [f32; LANES] {
     out
 }
 
-/// Copies `n` bytes into a block of `N` bytes and fills it up with zeros, for instruction sets
-/// without masked loads.
+/// Copies `n` bytes and fills up with zeros, for instruction sets without masked loads.
 ///
 /// # Safety
 ///

@@ -1,5 +1,5 @@
-//! A stream of bytes in both directions between two processes, which behaves like a socket. The
-//! servers of DistVS communicate through it.
+//! A stream of bytes through UCX between two processes, which behaves like a socket. The servers of
+//! DistVS communicate through it.
 //!
 //! ```text
 //!   client                                         server
@@ -11,29 +11,24 @@
 //! ```
 //!
 //! **UCX aborts a process that passes invalid bytes to UCX as an address.** So an address comes
-//! with a proof, keyed with the secret and the nonces of the greetings ([`Seal`]). So only a side
-//! that knows the secret can make the other side pass bytes to UCX, and only in this conversation.
-//! A worker takes descriptors and megabytes, so a server creates one only after the client has sent
-//! its address.
+//! with a proof of this conversation ([`Seal`]). A worker takes descriptors and megabytes, so a
+//! server creates one only after the client has sent its address.
 //!
 //! ```text
 //!   0 bytes of the address u32   4 the address, then zeros   REACH proof [32]   in all REACH + 32
 //! ```
 //!
-//! After this setup, all bytes go through UCX. The TCP connection stays open without traffic. The
-//! end of the TCP connection is the end of the stream, however a process ends, and even if the UCX
-//! transport does not notice. So any thread can end a stream by ending its socket.
+//! After this setup, all bytes go through UCX. The end of the TCP connection is the end of the
+//! stream, however a process ends, and even if UCX does not notice. So any thread can end a stream
+//! by ending its socket.
 //!
-//! Each stream has a worker on each side. Both directions lock the worker for one call of the
-//! library at a time, and no thread keeps the lock while it sleeps. If a reader finds no bytes, it
-//! arms the worker's descriptor and sleeps until the descriptor is readable. Meanwhile a writer may
-//! process a network event that the sleeping reader needs. Then the writer signals an eventfd, to
-//! wake the reader.
+//! Both directions lock the one worker of a side for one call of the library at a time, and never
+//! while they sleep. A reader without bytes arms the worker's descriptor and sleeps. If a writer
+//! then processes an event that the reader needs, the writer signals an eventfd.
 //!
-//! Written bytes are copied. One piece is in transit at a time, and the next piece waits until it
-//! has been sent. So if a side does not read, the other side's writes wait when the network is
-//! full. Bytes that arrive while this side waits to write are stored in memory; all later bytes
-//! wait in the network. If a side ends the stream, the bytes that it wrote last may be lost.
+//! Written bytes are copied, and one piece is in transit at a time. So if a side does not read, the
+//! other side's writes wait. Bytes that arrive while this side waits to write are stored in memory.
+//! If a side ends the stream, its last bytes may be lost.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -54,17 +49,16 @@ use crate::remote::notice_when_gone;
 use crate::remote::ring::{SPIN, is_over, ring};
 use crate::remote::wire::{Proof, REACH, Seal, Side};
 
-/// The smallest size of a UCX address in bytes: a head, the number of its worker, and a device.
+/// The bytes of a head, the number of the worker, and a device.
 const LEAST_ADDRESS: usize = 1 + 8 + 1;
 /// The maximum number of bytes that are sent in one step.
 const PIECE: usize = 64 << 10;
 /// The first bytes through UCX.
 const HELLO: &[u8; 16] = b"STRATANN UCX 1.\n";
-/// The longest sleep of a waiting thread that no event may wake: if a transport cannot send now, it
-/// may not report when it can send again.
+/// The longest sleep of a thread that no event may wake: if a transport cannot send now, it may not
+/// report when it can.
 const NAP: Duration = Duration::from_micros(100);
-/// The longest sleep of a writer that waits for an event, because the reader may have processed
-/// that event already.
+/// The longest sleep of a writer for an event, which the reader may have processed already.
 const DOZE: Duration = Duration::from_millis(1);
 
 /// The error of a stream that UCX reports as ended.
@@ -88,8 +82,7 @@ impl Streams {
     /// Loads the library. `loopback` is true if both sides are on this machine.
     ///
     /// # Errors
-    /// The call returns [`TierError::Unsupported`] if there is no library, or it finds no device to
-    /// use.
+    /// [`TierError::Unsupported`] if there is no library or no device to use.
     pub fn new(loopback: bool) -> Result<Streams, TierError> {
         let context = Context::shared(Use::Streams, loopback);
         match context {
@@ -101,11 +94,10 @@ impl Streams {
         }
     }
 
-    /// Like [`new`](Self::new), for a server. Settings that are for trials only cause a warning in
-    /// the log.
+    /// Like [`new`](Self::new), for a server: settings for trials only cause a warning in the log.
     ///
     /// # Errors
-    /// The call fails as [`new`](Self::new) does.
+    /// Fails as [`new`](Self::new) does.
     pub fn serving(loopback: bool) -> Result<Streams, TierError> {
         let streams = Self::new(loopback)?;
         warn_of_tcp(
@@ -114,13 +106,12 @@ impl Streams {
         Ok(streams)
     }
 
-    /// Sets up a stream with the other side of a connection, after the greetings have admitted both
-    /// sides. `seal` is from these greetings. From here on the stream owns the connection.
+    /// Sets up a stream over a connection, which it then owns. `seal` is from the connection's
+    /// greetings.
     ///
     /// # Errors
-    /// The call fails if the other side ends the connection, or sends invalid bytes or bytes
-    /// without a valid seal. The call also fails if UCX cannot connect, or no bytes arrive through
-    /// UCX in time.
+    /// Fails if the other side ends the connection or sends bytes without a valid seal, or if UCX
+    /// cannot connect, or passes no bytes in time.
     pub fn over(
         &self,
         socket: TcpStream,
@@ -150,8 +141,7 @@ impl Streams {
         notice_when_gone(&socket)?;
         socket.set_nonblocking(true)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        // No event is processed before the endpoint exists. No step between the creation of the
-        // endpoint and its storage beside the worker can fail.
+        // No event is processed before the endpoint exists, and no step until its storage can fail.
         let endpoint = Endpoint::new(&worker, &theirs).map_err(io::Error::other)?;
         let line = Arc::new(Line {
             bell,
@@ -237,7 +227,7 @@ pub struct UcxStream {
     writer: UcxWriter,
 }
 
-/// The reading half. Both halves may be used by different threads.
+/// The reading half, for a thread of its own.
 pub struct UcxReader {
     line: Arc<Line>,
     limit: Option<Duration>,
@@ -264,7 +254,7 @@ struct Line {
 
 /// The UCX part of a stream.
 struct Inside {
-    /// Declared before all data to which it may write, or from which it may read, while it lives.
+    /// Declared before all data that it may access while it lives.
     worker: Worker,
     endpoint: Endpoint,
     /// The request of a piece in transit, which the library reads.
@@ -279,8 +269,7 @@ struct Inside {
 // thread at a time use the worker (`api::SERIALIZED`).
 unsafe impl Send for Inside {}
 
-/// Bytes that have arrived and were not all read. They belong to the library until they are
-/// released.
+/// Bytes that have arrived and were not all read; the library owns them until their release.
 struct Came {
     start: NonNull<u8>,
     len: usize,
@@ -334,8 +323,8 @@ impl Inside {
         unsafe { (functions.ucp_stream_data_release)(self.endpoint.raw(), start) };
     }
 
-    /// Like [`take`](Self::take), but also processes network events. The call stops as soon as
-    /// there are bytes, so that later bytes wait in the network.
+    /// Like [`take`](Self::take), but also processes network events. Stops as soon as there are
+    /// bytes, so that later bytes wait in the network.
     fn receive(&mut self, out: &mut [u8]) -> io::Result<usize> {
         loop {
             let taken = self.take(out)?;
@@ -368,7 +357,7 @@ impl Inside {
         self.endpoint.check(&self.worker).map_err(broken)
     }
 
-    /// Sends bytes, if the last piece has been sent. Returns the number of bytes that were taken.
+    /// Sends bytes if the last piece has been sent, and returns the number of bytes taken.
     fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.check()?;
         let functions = self.worker.functions();
@@ -436,8 +425,7 @@ impl Line {
         }
     }
 
-    /// Sleeps until an event, for `most` at the longest. The socket is always a source of events.
-    /// The worker is a source if `armed` is set, and the bell if `reads` is set.
+    /// Sleeps until an event, for `most` at the longest. `armed` adds the worker, `reads` the bell.
     fn sleep(&self, armed: bool, reads: bool, most: Option<Duration>) -> io::Result<()> {
         let of = |wanted: bool| match wanted {
             true => PollFlags::IN,
@@ -469,9 +457,8 @@ impl Line {
         unsafe { BorrowedFd::borrow_raw(self.wakes) }
     }
 
-    /// Sleeps until there may be bytes or space, for `left` at the longest. `busy` is the result of
-    /// the previous call. The result is true if the worker's descriptor could not be armed because
-    /// the worker had a pending event.
+    /// Sleeps until there may be bytes or space, for `left` at the longest. Returns true if a
+    /// pending event kept the worker's descriptor from being armed.
     fn wait(
         &self,
         mut inside: MutexGuard<'_, Inside>,
@@ -500,12 +487,11 @@ impl Line {
             let mut inside = self.inside();
             inside.sleeps = false;
             let got = inside.receive(out)?;
-            // Bytes that arrived before the end of the stream are read before the end is reported.
+            // Bytes that arrived before the end are read before the end is reported.
             if got > 0 || out.is_empty() || over {
                 return Ok(got);
             }
-            // If a piece cannot be sent, this read reports the failure too, because perhaps no
-            // thread writes.
+            // This read also reports a piece that cannot be sent, since perhaps no thread writes.
             let sent = inside.is_sent().map(|_| ());
             if let Err(error) = sent.and_then(|()| inside.check()) {
                 drop(inside);
@@ -560,8 +546,8 @@ impl Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        // The socket is shut down before UCX informs the other side. So the other side sees an end
-        // and not an error. If the other side has ended, the shutdown fails, which is harmless.
+        // Before UCX informs the other side, which so sees an end and not an error. If the other
+        // side has ended, the shutdown fails, which is harmless.
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
@@ -613,7 +599,7 @@ impl UcxStream {
         self.writer.set_timeout(limit);
     }
 
-    /// The socket beside the stream. Its end is the end of the stream.
+    /// The socket beside the stream, which ends with it.
     pub fn socket(&self) -> &TcpStream {
         self.reader.socket()
     }
@@ -625,7 +611,7 @@ impl UcxReader {
         self.limit = limit;
     }
 
-    /// The socket beside the stream. Its end is the end of the stream.
+    /// The socket beside the stream, which ends with it.
     pub fn socket(&self) -> &TcpStream {
         &self.line.socket
     }
@@ -639,8 +625,7 @@ impl UcxWriter {
 }
 
 impl AsFd for UcxStream {
-    /// A descriptor. If a read has found no bytes, the descriptor becomes readable when bytes
-    /// arrive.
+    /// After a read without bytes, the descriptor becomes readable when bytes arrive.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.reader.line.wakes()
     }
@@ -860,7 +845,8 @@ mod tests {
         let Some((client, server)) = pair() else {
             return;
         };
-        // If a wake were lost, a read would end at its time limit.
+        // If a wake were lost, a read would end at its time limit. del 3 6 12 13 17 18 21 22 24 25
+        // 28 30 34 37 41 42 52 61 62 64 65 2
         let turns = |stream: UcxStream, begins: bool| {
             let (mut reader, mut writer) = stream.split();
             reader.set_timeout(Some(Duration::from_secs(20)));
