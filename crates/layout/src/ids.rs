@@ -1,27 +1,22 @@
-//! The node of each external id. Inserts, replacements, deletions and look-ups by id need these
-//! nodes. If each node's id is its own number, the manifest records that ids are row numbers, and
-//! this file does not exist.
+//! The node of each external id, for changes and look-ups by id. If each node's id is its own
+//! number, this file does not exist.
 //!
-//! The file is a [stream](crate::stream) of kind `Ids`, in one of two forms. Arbitrary ids are
-//! stored as *pairs*: the header has no fields, and the payload has an entry for each vector of the
-//! build, by ascending id, little-endian. Entry `i`:
+//! The file is a [stream](crate::stream) of kind `Ids`. Arbitrary ids are stored as *pairs*: the
+//! header has no fields, and the payload has an entry for each vector of the build, by ascending
+//! id, little-endian. Entry `i`:
 //!
 //! | offset | bytes | contents |
 //! |---|---|---|
 //! | 12 i | 8 | an external id |
 //! | 12 i + 8 | 4 | its node |
 //!
-//! 341 entries fill the payload of a block exactly. So each block can be read, verified and
-//! searched by itself, and the position of an entry gives its block. A search needs no index of the
-//! blocks and no other data in memory. It guesses a block from the least and the largest id, and
-//! the block's ids bound the next guess.
+//! 341 entries fill the payload of a block exactly, so each block is verified and searched by
+//! itself. A search needs no other data in memory: it guesses a block from the least and the
+//! largest id, and the block's ids bound the next guess. Differences of ids would save space only
+//! for dense ids, and make the number of entries of a block vary.
 //!
-//! If ids are close to each other, differences of ids, with nodes in as few bits as possible, would
-//! take 4 bytes a vector instead of 12. Differences of hashes would save nothing. Blocks of
-//! differences would have different numbers of entries, and every reader and check would have to
-//! decode them.
-//!
-//! If the ids are row numbers (each number below the number of vectors, once) and nodes have
+//! If the ids are row numbers and nodes have another order, the file stores *nodes alone* (from
+//! format version 2 on): entry `i` is the node of id `i`. The header has a field:
 //! another order, the file stores *nodes alone* (from format version 2 on): entry `i` is the node
 //! of id `i`. The header has a field:
 //!
@@ -29,10 +24,9 @@
 //! |---|---|---|
 //! | 0 | 8 | the number of entries n, 1 to 2^32 |
 //!
-//! An entry takes B bits, as many as the number n - 1 needs, at least 1: 17 for a hundred thousand
-//! vectors, 20 for a million. A block has E = 32,736 / B entries. So entry `i` is in the payload of
-//! block `i / E`, in the B bits that begin with bit B (i mod E). The lowest bits of the first byte
-//! come first. The bits after the last entry are zero.
+//! An entry takes B bits, as many as the number n - 1 needs, at least 1. A block has E = 32,736 / B
+//! entries. So entry `i` is in the payload of block `i / E`, in the B bits that begin with bit B (i
+//! mod E), the lowest bits of the first byte first. The bits after the last entry are zero.
 
 use crate::block::{self, BLOCK, PAYLOAD, u32_at, u64_at};
 use crate::error::LayoutError;
@@ -61,7 +55,7 @@ pub fn entry(id: u64, node: u32) -> [u8; ENTRY] {
     bytes
 }
 
-/// The most entries of a file of nodes alone, because a node is a `u32`.
+/// A node is a `u32`.
 const MOST_ALONE: u64 = 1 << 32;
 
 /// The form and the number of entries of a file of ids, from which all positions follow.
@@ -78,8 +72,7 @@ impl IdsFile {
         IdsFile { entries, bits: 0 }
     }
 
-    /// The file of nodes alone with this number of entries, at least 1 and at most 2^32. Its ids
-    /// are all numbers below `entries`.
+    /// The file of nodes alone, whose ids are all numbers below `entries` (from 1 to 2^32).
     pub fn nodes_alone(entries: u64) -> IdsFile {
         let bits = u64::BITS - entries.saturating_sub(1).leading_zeros();
         IdsFile {
@@ -88,8 +81,7 @@ impl IdsFile {
         }
     }
 
-    /// Decodes the first bytes of a file, one block or more. Returns the file and its header.
-    /// `file` is the name in errors.
+    /// Decodes the first bytes of a file, one block or more. `file` is the name in errors.
     ///
     /// # Errors
     /// Fails if the header is damaged, or of another kind or version, or the length of the payload
@@ -135,8 +127,7 @@ impl IdsFile {
         }
     }
 
-    /// Whether the file has nodes alone, so that the ids are all numbers below the number of
-    /// entries.
+    /// Whether the file has nodes alone: the ids are all numbers below the number of entries.
     pub fn has_nodes_alone(&self) -> bool {
         self.bits > 0
     }
@@ -149,8 +140,8 @@ impl IdsFile {
         }
     }
 
-    /// Appends to `out` the payload of the block with these nodes, which have consecutive ids.
-    /// Every block except the last one has its full number of nodes.
+    /// Appends to `out` the payload of a block of nodes, which have consecutive ids. Every block
+    /// except the last one is full.
     ///
     /// # Panics
     /// Panics if the file has pairs, there are more nodes than a block has, or a node is not below
@@ -208,14 +199,13 @@ impl IdsFile {
         self.entries.div_ceil(self.per_block() as u64)
     }
 
-    /// The block of an id, counted from 0, in a file of nodes alone. `None` for pairs, where the
-    /// block does not follow from the id.
+    /// The block of an id, counted from 0, in a file of nodes alone; `None` for pairs.
     pub fn block_of(&self, id: u64) -> Option<u64> {
         let is_there = self.has_nodes_alone() && id < self.entries;
         is_there.then(|| id / self.per_block() as u64)
     }
 
-    /// The offset in the file of block `block` of the entries, counted from 0.
+    /// The offset in the file of block `block`, counted from 0.
     pub fn block_offset(block: u64) -> u64 {
         block.saturating_add(1).saturating_mul(BLOCK as u64)
     }
@@ -233,8 +223,8 @@ impl IdsFile {
     /// Verifies block `block` of the entries.
     ///
     /// # Errors
-    /// Fails if the file does not have the block, the checksum is wrong, ids do not ascend, or a
-    /// node does not exist.
+    /// Fails if there is no such block, the checksum is wrong, ids do not ascend, or a node does
+    /// not exist.
     pub fn block<'a>(
         &self,
         bytes: &'a [u8],
@@ -311,7 +301,7 @@ pub struct IdsBlock<'a> {
 }
 
 impl IdsBlock<'_> {
-    /// The number of the block's first entry, counted from the first entry of the file.
+    /// The number of the block's first entry in the file.
     pub fn first_entry(&self) -> u64 {
         self.first
     }
@@ -369,7 +359,7 @@ impl IdsBlock<'_> {
         (self.id(0), self.id(self.len() - 1))
     }
 
-    /// The position of an id, or the position at which it would be inserted.
+    /// The position of an id, or where it would be inserted.
     pub fn find(&self, id: u64) -> Result<usize, usize> {
         let (mut low, mut high) = (0, self.len());
         while low < high {
@@ -491,6 +481,7 @@ mod tests {
                 assert_eq!(view.find(largest + 1), Err(view.len()));
                 assert!((least..=largest).contains(&id));
                 // Another node changes its first byte, as `offset` gives it, or a byte after it.
+                // del 29 32 33 34
                 let mut others = nodes.clone();
                 others[id as usize] ^= 1;
                 if u64::from(others[id as usize]) < file.entries() {

@@ -19,11 +19,10 @@ use crate::kernel::codes::{Codebook, Points};
 use crate::training::{Training, train_chunk};
 use crate::{DistanceTable, InstructionSet, Metric};
 
-/// The number of centroids of a chunk: as many as one byte can number.
+/// The number of centroids of a chunk, which one byte can number.
 pub const CENTROIDS: usize = 256;
 
-/// The number of vectors that a thread encodes together. They stay in the cache while the thread
-/// processes the chunks.
+/// The vectors that a thread encodes together: they stay in the cache over all chunks.
 const TILE: usize = 64;
 
 /// Why a quantiser cannot be created.
@@ -56,8 +55,7 @@ pub enum QuantizerError {
         /// The dimensions of the vectors.
         dim: usize,
     },
-    /// The number of weights differs from the number of vectors in the sample, or a weight is not a
-    /// positive, finite number.
+    /// There is not one weight for each vector of the sample, or one is not positive and finite.
     #[error(
         "{weights} weights for a sample of {vectors} vectors. Pass one weight for each vector, positive and finite"
     )]
@@ -77,14 +75,13 @@ pub enum QuantizerError {
     },
 }
 
-/// Encodes vectors into codes of a few bytes, decodes codes, and creates the tables that estimate
-/// distances from codes.
+/// Encodes vectors into codes, decodes codes, and creates the tables that estimate distances.
 #[derive(Clone)]
 pub struct ProductQuantizer {
     dim: usize,
     code_bytes: usize,
-    /// The centroids, chunk after chunk, `[width][256]`, as the kernels read them. They are stored
-    /// only in this order, since they are in memory as long as an index is open.
+    /// Chunk after chunk, `[width][256]`, as the kernels read them, and in no other order, to save
+    /// memory.
     transposed: AlignedFloats,
     routines: &'static Routines,
 }
@@ -130,7 +127,7 @@ fn check_weights(weights: Option<&[f32]>, vectors: usize) -> Result<(), Quantize
     }
 }
 
-/// Transposes points, `[n][width]`, to `[width][stride]`, where `stride` is `n` or more.
+/// Transposes points, `[n][width]`, to `[width][stride]` with `stride >= n`.
 pub(crate) fn transpose(points: &[f32], width: usize, out: &mut [f32]) {
     let stride = out.len() / width;
     for (i, point) in points.chunks_exact(width).enumerate() {
@@ -142,9 +139,8 @@ pub(crate) fn transpose(points: &[f32], width: usize, out: &mut [f32]) {
 
 impl ProductQuantizer {
     /// Trains centroids on a sample of `n * dim` floats, by k-means++ on each chunk and then
-    /// Lloyd's iterations. The result depends on the sample and the seed, but not on the number of
-    /// threads or on the processor. If the sample has fewer than 256 distinct vectors, some
-    /// centroids are equal.
+    /// Lloyd's iterations. The result does not depend on the number of threads or the processor.
+    /// With fewer than 256 distinct vectors, some centroids are equal.
     ///
     /// # Errors
     ///
@@ -215,7 +211,7 @@ impl ProductQuantizer {
         };
         std::thread::scope(|scope| {
             let helpers: Vec<_> = (1..training.threads.clamp(1, code_bytes))
-                // If the system refuses another thread, the threads that exist do its work.
+                // If the system refuses another thread, the existing threads do its work.
                 .map_while(|_| Builder::new().spawn_scoped(scope, work).ok())
                 .collect();
             place(work());
@@ -231,12 +227,12 @@ impl ProductQuantizer {
         ))
     }
 
-    /// Makes a quantiser from known [`ProductQuantizer::centroids`], for example from a file.
+    /// Makes a quantiser from known [`ProductQuantizer::centroids`].
     ///
     /// # Errors
     ///
-    /// Fails if `code_bytes` is not from 1 to `dim`, there are not `256 * dim` centroid floats, or
-    /// a float is not finite.
+    /// Fails if `code_bytes` is not from 1 to `dim`, there are not `256 * dim` floats, or one is
+    /// not finite.
     pub fn from_parts(
         dim: usize,
         code_bytes: usize,
@@ -293,7 +289,7 @@ impl ProductQuantizer {
         self.dim
     }
 
-    /// Bytes of a code, which is also the number of chunks.
+    /// Bytes of a code, and so the number of chunks.
     pub fn code_bytes(&self) -> usize {
         self.code_bytes
     }
@@ -330,8 +326,7 @@ impl ProductQuantizer {
         }
     }
 
-    /// Encodes `n` vectors, `n * dim` floats, into `n * code_bytes` bytes. Up to `threads` threads
-    /// share the work.
+    /// Encodes `n * dim` floats into `n * code_bytes` bytes, on up to `threads` threads.
     ///
     /// # Panics
     ///
@@ -403,7 +398,7 @@ impl ProductQuantizer {
         }
     }
 
-    /// Decodes a code: writes the centroids that it names to `out`.
+    /// Writes the centroids of a code to `out`.
     ///
     /// # Panics
     ///
@@ -422,8 +417,8 @@ impl ProductQuantizer {
         }
     }
 
-    /// Decodes the codes number `ids` and appends the vectors to `out`, as f32 in little-endian
-    /// bytes, one after the other. They are rows for a [`Kernel`](crate::Kernel).
+    /// Decodes the codes number `ids` and appends the vectors to `out`, as f32 rows for a
+    /// [`Kernel`](crate::Kernel).
     ///
     /// # Panics
     ///
@@ -432,8 +427,8 @@ impl ProductQuantizer {
         let start = out.len();
         out.resize(start + ids.len() * self.dim * 4, 0);
         let rows = &mut out[start..];
-        // All vectors are decoded chunk by chunk, so that a chunk's centroids stay in the cache.
-        // The components of one centroid lie far apart.
+        // Chunk by chunk, so that a chunk's centroids, whose components lie far apart, stay in the
+        // cache.
         for chunk in 0..self.code_bytes {
             let (first, width) = self.chunk(chunk);
             let book = &self.transposed[first * CENTROIDS..(first + width) * CENTROIDS];
@@ -448,12 +443,9 @@ impl ProductQuantizer {
     }
 
     /// Fills `table` with the partial distances from `query` to all centroids. A sum of entries
-    /// then estimates the distance under `metric`:
-    ///
-    /// - L2: the squared distance;
-    /// - inner product: the negated product;
-    /// - cosine: half the squared distance, which is right if the query and the encoded vectors
-    ///   have length 1 (see [`normalize`](crate::normalize)).
+    /// estimates the squared distance (L2), the negated product (inner product), or half the
+    /// squared distance (cosine; exact for vectors of length 1, see
+    /// [`normalize`](crate::normalize)). del 21 33 35 41
     ///
     /// # Panics
     ///

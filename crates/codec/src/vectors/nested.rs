@@ -233,7 +233,7 @@ impl NestedModel {
         self.shape.dim() + 1
     }
 
-    /// The bytes of the longest trailing part: those of the vector, and one more.
+    /// The bytes of the longest trailing part: one more than the vector has.
     pub fn max_trailing_bytes(&self) -> usize {
         self.shape.vector_bytes() + 1
     }

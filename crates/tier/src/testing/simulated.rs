@@ -1,5 +1,5 @@
-//! A volume in memory that fails or crashes on demand. After a crash, the volume shows the possible
-//! contents of the disk.
+//! A volume in memory that fails or crashes on demand, and then shows possible contents of the
+//! disk.
 //!
 //! ```text
 //!            write, set_len                sync(file)
@@ -12,13 +12,10 @@
 //! ```
 //!
 //! A test runs its work with [`fail_after`](SimVolume::fail_after)`(n, Failure::Crash)` for each
-//! `n` below the number of [`operations`](SimVolume::operations) of the work. After each run it
-//! opens several [`crash_image`](SimVolume::crash_image)s, which are healthy volumes, and checks
-//! their contents. With [`fail_call`](SimVolume::fail_call)`(n, Mishap)` one operation of any kind
-//! fails, even a read, and the work continues.
-//!
-//! A machine may have several disks ([`SimVolume::joined`]). All disks crash at the same time, and
-//! each disk loses its own part of the changes.
+//! `n` below the number of [`operations`](SimVolume::operations), and then checks several
+//! [`crash_image`](SimVolume::crash_image)s. With [`fail_call`](SimVolume::fail_call)`(n, Mishap)`
+//! one operation of any kind fails, and the work continues. The disks of a machine
+//! ([`SimVolume::joined`]) crash together, and each loses its own part of the changes.
 
 mod image;
 mod mishap;
@@ -42,7 +39,7 @@ use crate::memory::{PromptQueue, Source};
 use crate::tier::{ReadQueue, Request, Tier};
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader, check_name};
 
-/// The size in bytes of the unit that disks write atomically.
+/// The bytes that disks write atomically.
 const SECTOR: u64 = 512;
 
 /// The kind of failure of a volume.
@@ -50,11 +47,10 @@ const SECTOR: u64 = 512;
 pub enum Failure {
     /// Every operation with a change fails with `EIO`. Reads still work.
     Io,
-    /// Operations that need space fail with `ENOSPC`. A write fails after its first half was
-    /// written. All other operations still work.
+    /// Operations that need space fail with `ENOSPC`, a write after its first half.
     NoSpace,
-    /// The machine crashes. Then every operation fails with [`TierError::Crashed`]. In a crash
-    /// image the interrupted operation may be done, undone or half done.
+    /// The machine crashes, and every operation fails with [`TierError::Crashed`]. In a crash image
+    /// the interrupted operation may be done, undone or half done.
     Crash,
 }
 
@@ -72,8 +68,7 @@ struct Inode {
     current: Arc<Vec<u8>>,
     /// Changes since the last sync, with their position in the order of all changes.
     unsynced: Vec<(u64, Change)>,
-    /// The number of bytes from the file's start for which blocks are reserved, which may exceed
-    /// the file's length.
+    /// The bytes from the file's start for which blocks are reserved, perhaps beyond its end.
     kept: u64,
 }
 
@@ -108,12 +103,12 @@ struct Disk {
 /// A machine with its disks.
 #[derive(Debug, Default)]
 struct State {
-    /// The files by number. No file is ever removed, because a crash may undo its removal.
-    /// Copies of the state share each file with it until one of them changes the file.
+    /// No file is ever removed, because a crash may undo its removal. Copies of the state share
+    /// each file until one of them changes it.
     inodes: Vec<Arc<Inode>>,
     disks: Vec<Disk>,
     operations: u64,
-    /// The number of the operation from which on the volume fails, and the failure.
+    /// The operation from which on the volume fails, and the failure.
     failure: Option<(u64, Failure)>,
     /// The number of operations of any kind.
     calls: u64,
@@ -126,11 +121,10 @@ struct State {
     discards_names: bool,
     /// Whether the volume supports reservations of blocks.
     keeps_room: bool,
-    /// The number of bytes in blocks that files have released since the disk became full. Other
-    /// files can reserve these blocks.
+    /// Bytes in blocks that files have released since the disk became full; others can reserve
+    /// them.
     freed: u64,
-    /// With [`record`](SimVolume::record), a copy of the state before each operation, and whether
-    /// the operation is a sync.
+    /// A copy of the state before each operation, and whether the operation is a sync.
     recorded: Option<Vec<(State, bool)>>,
 }
 
@@ -142,7 +136,7 @@ type Join = dyn Fn(&[SimVolume]) -> Arc<dyn Volume> + Send + Sync;
 pub struct SimVolume {
     state: Arc<Mutex<State>>,
     disk: usize,
-    /// The volume that combines all disks, and the function that made it. `None` for a single disk.
+    /// The volume that combines all disks, and the function that made it; `None` for a single disk.
     joined: Option<(Arc<dyn Volume>, Arc<Join>)>,
 }
 
@@ -214,11 +208,9 @@ impl State {
         }
     }
 
-    /// Counts an operation with a change. `space` is the number of bytes of disk space that the
-    /// operation needs; `None` if it never needs space.
-    ///
-    /// `Err` means that the operation has no effect. `Fails` means that the machine crashes during
-    /// this operation.
+    /// Counts an operation with a change. `space` is the disk space in bytes that it needs; `None`
+    /// if it never needs space. With `Err` the operation has no effect. With `Fails` the machine
+    /// crashes during it.
     fn change(
         &mut self,
         operation: Operation,
@@ -230,7 +222,7 @@ impl State {
         self.alive(name)?;
         self.record(matches!(operation, Operation::Sync | Operation::SyncNames));
         let number = self.operations;
-        // The operation at which the machine crashes is the last operation that is counted.
+        // The operation at which the machine crashes is the last that is counted.
         self.operations += 1;
         if let Verdict::Fails(error) =
             self.call(operation, action, name, offset, space.unwrap_or(0))?
@@ -348,9 +340,8 @@ impl SimVolume {
         Self::of(vec![Disk::default()], None)
     }
 
-    /// Creates a machine with `disks` empty disks, which `join` combines. All operations of the
-    /// returned volume use the combined volume. Failures, crash images and other requests of a test
-    /// apply to all disks.
+    /// A machine with `disks` empty disks, which `join` combines into the returned volume. Failures
+    /// and crash images apply to all disks.
     pub fn joined(
         disks: usize,
         join: impl Fn(&[SimVolume]) -> Arc<dyn Volume> + Send + Sync + 'static,
@@ -403,15 +394,13 @@ impl SimVolume {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of operations with a change so far: creations, writes, resizes, syncs, renames
-    /// and removals.
+    /// The number of creations, writes, resizes, syncs, renames and removals so far.
     pub fn operations(&self) -> u64 {
         self.lock_state().operations
     }
 
-    /// Lets `operations` more operations succeed. Then the volume fails. With [`Failure::Crash`],
-    /// the machine crashes during the next operation, which is the last operation that counts, and
-    /// no later operation works.
+    /// Lets `operations` more operations succeed. Then the volume fails; with [`Failure::Crash`],
+    /// the machine crashes during the next operation.
     pub fn fail_after(&self, operations: u64, failure: Failure) {
         let mut state = self.lock_state();
         let during = u64::from(failure == Failure::Crash);
@@ -419,8 +408,8 @@ impl SimVolume {
         state.failure = Some((state.operations + operations + during, failure));
     }
 
-    /// Ends a failure, as if space had been freed or a cable reconnected. A crash cannot be ended:
-    /// use a [`crash_image`](SimVolume::crash_image) instead.
+    /// Ends a failure, as if space had been freed, but not a crash: use
+    /// [`crash_image`](SimVolume::crash_image).
     pub fn heal(&self) {
         let mut state = self.lock_state();
         if state.alive("").is_ok() {
@@ -431,7 +420,7 @@ impl SimVolume {
     /// Gives a file a durable second name, as a backup by hard links does.
     ///
     /// # Panics
-    /// The call panics if there is no file `name`.
+    /// Panics if there is no file `name`.
     pub fn link(&self, name: &str, other: &str) {
         let mut state = self.lock_state();
         let disk = &mut state.disks[self.disk];
@@ -441,8 +430,8 @@ impl SimVolume {
         }
     }
 
-    /// Makes the volume support reservations ([`Volume::keep_room`]) from now on, as file systems
-    /// with preallocation do. A new volume does not support them.
+    /// Makes the volume support reservations ([`Volume::keep_room`]), as file systems with
+    /// preallocation do.
     pub fn gives_room(&self) {
         self.lock_state().keeps_room = true;
     }
@@ -452,23 +441,20 @@ impl SimVolume {
         self.lock_state().alive("").is_err()
     }
 
-    /// Returns an independent copy with the unsynced changes, counts and failure, but without
-    /// locks.
+    /// An independent copy with the unsynced changes, counts and failure, but without locks.
     pub fn fork(&self) -> SimVolume {
         let copy = self.lock_state().unlocked();
         Self::with(copy, self.join())
     }
 
-    /// Makes the volume record its state before each operation from now on. A test can then try a
-    /// crash during any operation without a second run ([`crashed`](SimVolume::crashed)).
+    /// Records the state before each operation from now on, for [`crashed`](SimVolume::crashed).
     pub fn record(&self) {
         self.lock_state().recorded = Some(Vec::new());
     }
 
-    /// Ends the recording. For each operation since its start, returns the machine after a crash
-    /// during that operation, as an independent volume. Such a machine has made the change of that
-    /// operation, which is not durable yet. If the operation is a sync, it has made no change
-    /// durable.
+    /// Ends the recording. For each operation since its start, returns a machine that crashed
+    /// during it: the operation has made its change, which is not durable, and a sync has made no
+    /// change durable.
     pub fn crashed(&self) -> Vec<SimVolume> {
         let mut state = self.lock_state();
         state.record(false);
@@ -488,7 +474,7 @@ impl SimVolume {
         check_name(PLACE, name)?;
         let mut state = self.lock_state();
         let verdict = state.change(Operation::Create, "create", name, 0, space)?;
-        // As in a directory, the new file is a new inode, and the old file is not truncated.
+        // As in a directory, the new file is a new inode, and the old one is not truncated.
         if state.disks[self.disk].names.contains_key(name) {
             state.disks[self.disk]
                 .unsynced_names
@@ -518,8 +504,8 @@ impl SimVolume {
         }
     }
 
-    /// The number of the file with this name, and the number of bytes of its reserved blocks. The
-    /// result is `None` if the file is not empty or has other names.
+    /// The file and the bytes of its reserved blocks; `None` if the file is not empty or has other
+    /// names.
     fn inode_of_room(&self, name: &str) -> Option<(usize, u64)> {
         let state = self.lock_state();
         let inode = *state.disks[self.disk].names.get(name)?;
@@ -734,8 +720,8 @@ impl Volume for SimVolume {
                 return Err(error);
             }
         };
-        // The durable names are not simply the current names, because a failed sync may have
-        // discarded some changes of names.
+        // A failed sync may have discarded some changes of names, so the durable names can differ
+        // from the current names.
         for change in std::mem::take(&mut state.disks[self.disk].unsynced_names) {
             apply_name(&mut state.disks[self.disk].durable_names, &change);
         }
@@ -927,8 +913,7 @@ impl VolumeFile for SimFile {
     }
 }
 
-/// A simulated file that is open for random reads. As with a real file, the tier never becomes
-/// shorter than the file was at opening, and writes are visible at once.
+/// As with a real file, the tier never becomes shorter, and writes are visible at once.
 #[derive(Clone, Debug)]
 struct SimTier {
     volume: SimVolume,
@@ -939,8 +924,8 @@ struct SimTier {
 }
 
 impl SimTier {
-    /// The length at opening, or the current length if that is larger. A read reports an error if
-    /// the file was truncated.
+    /// The length at opening, or the current one if larger. Reads of a truncated file report an
+    /// error. del 6 9 10 11 12 15 16 17 18 19 22 25 26 27 30 31 32 33 34 38 39 49 52 53 56 60 62
     fn now(&self) -> u64 {
         let inode = self.inode.load(Ordering::Relaxed);
         let now = self.volume.lock_state().inodes[inode].current.len() as u64;
