@@ -361,8 +361,8 @@ impl HugeBytes {
         HugeBytes::with_room(len, len)
     }
 
-    /// A region of `len` zero bytes. The caller writes the first `used` soon, and only these get huge
-    /// pages, which take memory as a whole at the first write.
+    /// A region of `len` zero bytes. The caller writes the first `used` soon, and only these get
+    /// huge pages, which take memory as a whole at the first write.
     pub(crate) fn with_room(used: usize, len: usize) -> Result<HugeBytes, TierError> {
         let refused = || TierError::NoMemory {
             what: "codes, pages or copies of an index".into(),

@@ -5,14 +5,13 @@
 //!                     └── LOCK, while open for changes ── before each change: still the same file?
 //! ```
 //!
-//! **A handle stays with the directory that was opened.** If another directory gets the path of
-//! this directory, the handle neither reads nor writes the other directory. If the directory or its
-//! lock was removed, every change fails with [`TierError::Replaced`].
+//! **A handle stays with the directory that was opened**, even if another directory gets its path.
+//! If the directory or its lock was removed, every change fails with [`TierError::Replaced`].
 //!
-//! **Nothing is written through a link.** New files are created, never opened and truncated. A file
-//! that is opened for writing must be a regular file with one name. If a file has other names, it
-//! is first replaced by a [copy](fn@crate::own). Files are *read* through symbolic links, so that
-//! files that are only read may be elsewhere, such as the large files of an index on another disk.
+//! **Nothing is written through a link.** New files are created, never truncated. A file for
+//! writing must be regular with one name; a [copy](fn@crate::own) first replaces one with other
+//! names. Files are *read* through symbolic links, for example the large files of an index on
+//! another disk.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -39,7 +38,7 @@ use crate::ssd::FileTier;
 use crate::tier::Tier;
 use crate::volume::{LOCK_FILE, LockGuard, Note, Volume, VolumeFile, VolumeReader, check_name};
 
-/// A directory of the file system. Clones are handles to the same directory and share its lock.
+/// A directory of the file system. Clones share its lock.
 #[derive(Clone, Debug)]
 pub struct Directory {
     inner: Arc<Inner>,
@@ -72,8 +71,7 @@ fn identity(facts: &Stat) -> (u64, u64) {
     (facts.st_dev, facts.st_ino)
 }
 
-/// Whether an error of a directory sync means that the file system does not support such syncs.
-/// Otherwise the sync has failed.
+/// Whether an error of a directory sync means that the file system does not support it.
 fn is_no_sync(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -94,17 +92,16 @@ fn unusual(facts: &Stat) -> Option<&'static str> {
 }
 
 impl Directory {
-    /// Opens an existing directory. This needs no write permission.
+    /// Opens an existing directory, without write permission.
     pub fn open(path: impl AsRef<Path>) -> Result<Directory, TierError> {
         Self::open_made(path.as_ref(), false, 0o666)
     }
 
-    /// Opens a directory of this user, and creates it if it is missing (its parent must exist).
-    /// Only this user can access files that are created in it.
+    /// Opens a directory of this user, or creates it (its parent must exist). Only this user can
+    /// access files that are created in it.
     ///
     /// # Errors
-    /// The call returns [`TierError::NotPrivate`] if another user owns the directory, or others can
-    /// write to it.
+    /// [`TierError::NotPrivate`] if another user owns the directory, or others can write to it.
     pub fn private(path: &Path) -> Result<Directory, TierError> {
         crate::copies::CopyFolder::prepare(path)?;
         Self::open_private(path)
@@ -133,8 +130,7 @@ impl Directory {
         })
     }
 
-    /// Opens a directory, and creates it with its parents if it is missing. All created names are
-    /// durable.
+    /// Opens a directory, and creates it with its parents if it is missing, durably.
     pub fn create(path: impl AsRef<Path>) -> Result<Directory, TierError> {
         let path = path.as_ref();
         let failed =
@@ -167,9 +163,8 @@ impl Directory {
         Self::open_made(path, !missing.is_empty(), 0o666)
     }
 
-    /// Removes the directory if three conditions are met: this handle's
-    /// [`create`](Directory::create) created it, it is empty, and its path still leads to it.
-    /// Otherwise does nothing.
+    /// Removes the directory if this handle's [`create`](Directory::create) created it, it is
+    /// empty, and its path still leads to it.
     pub fn discard(self) {
         if self.inner.new && self.check_path(&self.inner.path).is_ok() {
             // If the directory is not empty, the removal fails, as intended.
@@ -213,7 +208,7 @@ impl Directory {
         }
     }
 
-    /// The descriptor. It was opened with `O_PATH`, so it can only be used for look-ups.
+    /// Opened with `O_PATH`, so only for look-ups.
     pub(crate) fn fd(&self) -> &OwnedFd {
         &self.inner.fd
     }
@@ -232,8 +227,7 @@ impl Directory {
         Ok(File::from(with_descriptors(|| Ok(open()?))?))
     }
 
-    /// Opens a file for reading. The name may be a symbolic link, but the file must be a regular
-    /// file.
+    /// The name may be a symbolic link, but to a regular file.
     pub(crate) fn reader(&self, action: &'static str, name: &str) -> Result<File, TierError> {
         check_name(&self.name(), name)?;
         // Without `NONBLOCK`, opening a pipe would wait for a writer.
@@ -284,14 +278,12 @@ impl Directory {
         file.map_or_else(|_| Holder::default(), Holder::read)
     }
 
-    /// Writes the lock owner into the lock file, which this process has locked. The write uses a
-    /// descriptor of its own. If it used a duplicate of the lock's descriptor, a process that is
-    /// forked meanwhile would keep the lock.
+    /// With a duplicate of the lock's descriptor, a process that is forked meanwhile would keep the
+    /// lock.
     fn say_holder(&self, holder: &Holder) {
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let said = self.open_with(LOCK_FILE, flags);
-        // On a full disk this may fail. Operations that need no space must still work, so the
-        // failure is only logged.
+        // On a full disk this may fail, but operations that need no space must still work.
         if let Err(error) = said.and_then(|file| holder.write(file)) {
             tracing::debug!(
                 "{}: cannot record the lock owner: {error}",
@@ -436,8 +428,8 @@ impl Volume for Directory {
         Ok(names)
     }
 
-    /// Some file systems of virtual machines and servers (vboxsf, SMB) cannot sync directories. On
-    /// these, the durability of names is left to the file system, and one warning is logged.
+    /// Some file systems (vboxsf, SMB) cannot sync directories. There, the durability of names is
+    /// left to the file system, and one warning is logged.
     fn sync(&self) -> Result<(), TierError> {
         match self.readable("sync")?.sync_all() {
             Err(error) if is_no_sync(&error) => {
@@ -491,9 +483,8 @@ impl Volume for Directory {
         }
     }
 
-    /// The lock excludes other processes and other handles of this process. It ends with its guard
-    /// or with the process, so a crash leaves no lock behind. A forked process does not have the
-    /// lock.
+    /// The lock excludes other processes and other handles. It ends with its guard or with the
+    /// process, so a crash leaves no lock. A forked process does not have it.
     fn lock(&self) -> Result<LockGuard, TierError> {
         let failed = |source: io::Error| match source.raw_os_error() {
             Some(error) if is_without_locks(error) => TierError::Unsupported {
@@ -507,8 +498,7 @@ impl Volume for Directory {
             _ => self.failed("lock", LOCK_FILE, source),
         };
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        // Before the opened file is locked, another file may get its name, for example if a failed
-        // build removes the lock file.
+        // Before the opened file is locked, another file may get its name.
         for _ in 0..LOCK_TRIES {
             let mut found = None;
             let lock = HeldLock::take(|| {
@@ -534,7 +524,7 @@ impl Volume for Directory {
             }
             match self.facts(LOCK_FILE, false) {
                 // A backup by hard links shares the lock file, but is another index. So this index
-                // gets a lock file of its own.
+                // gets another lock file.
                 Ok(now) if identity(&now) == identity(&locked) && now.st_nlink > 1 => {
                     match unlinkat(&self.inner.fd, LOCK_FILE, AtFlags::empty()) {
                         Ok(()) | Err(Errno::NOENT) => continue,
@@ -608,7 +598,7 @@ impl Volume for Directory {
     }
 }
 
-/// The maximum number of attempts to lock, if other files get the name of the lock file meanwhile.
+/// The most attempts to lock, if other files get the name of the lock file meanwhile.
 const LOCK_TRIES: usize = 100;
 
 /// Releases the lock of a directory, in the process that took it.
@@ -618,11 +608,10 @@ impl Drop for Unlock {
     fn drop(&mut self) {
         if !self.1.is_here() {
             // The fork closed this process's copy of the lock. If another thread of the parent had
-            // the mutex at the fork, the mutex stays locked in this process.
+            // the mutex at the fork, the mutex stays locked here.
             return;
         }
-        // The lock file of an unlocked index is empty. Its text is meant for processes that find
-        // the index locked.
+        // The text of a lock file is meant for processes that find the index locked.
         if self.0.check_held().is_ok() {
             self.0.say_holder(&Holder::default());
         }
@@ -673,7 +662,7 @@ impl RealFile {
         }
     }
 
-    /// Returns an error in a forked process, since two processes would then write to one file.
+    /// In a forked process, two processes would write to one file.
     pub(crate) fn check_process(&self) -> Result<(), TierError> {
         let here = std::process::id();
         if here == self.process {
@@ -732,8 +721,8 @@ impl VolumeFile for RealFile {
     }
 }
 
-/// Makes `file` share the blocks of `source`. Some file systems support this (btrfs, XFS) for two
-/// files on the same file system.
+/// Some file systems support this (btrfs, XFS), for two of their own files. del 2 5 6 12 15 19 21
+/// 24 25 26 29 30 32 35 41 44 45
 #[cfg(target_os = "linux")]
 fn reflink(file: &File, source: &File) -> bool {
     rustix::fs::ioctl_ficlone(file, source).is_ok()

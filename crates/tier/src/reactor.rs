@@ -1,9 +1,6 @@
-//! The reactor of a thread connects queues to the device. It has the reads in flight, the sockets
-//! that tasks wait for, the driver of both, and the timers.
-//!
-//! The processor time of a read depends on when system calls are made, so this module decides all
-//! of them. Once in each round of the executor, one system call starts a batch of reads and
-//! collects completions.
+//! The reactor of a thread connects queues to the device. The processor time of a read depends on
+//! system calls, so this module decides all of them. In each round of the executor, one system call
+//! starts a batch of reads and collects completions.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -27,34 +24,30 @@ use crate::tier::Request;
 use crate::timers::Timers;
 use crate::uring::{Driver, Event, Ring};
 
-/// If at least this number of reads are at the device, a hint to start queued reads is not worth a
-/// system call. So such a hint is ignored, unless the thread has one task, or [`BATCH`] reads are
-/// queued.
+/// With at least this number of reads at the device, a hint to start queued reads is ignored,
+/// unless the thread has one task, or [`BATCH`] reads are queued.
 const BUSY: usize = 16;
 /// If at least this number of reads are queued, a hint starts them.
 const BATCH: usize = 8;
 /// With at least this number of tasks, a thread waits for several completions together.
 const MANY_TASKS: usize = 8;
 
-/// The time for which a thread stays awake to get the next completion of its only task. The next
-/// completion of a pipelined search arrives sooner than a sleeping thread wakes. Staying awake
-/// makes the search of photo-sift-100k 1.4 times as fast.
+/// The time for which a thread stays awake for the next completion of its only task: it arrives
+/// sooner than a sleeping thread wakes. The search of photo-sift-100k is then 1.4 times as fast.
 const AWAKE: Duration = Duration::from_micros(100);
 
-/// The backend with which the threads of a pool read, and the state that they share for it.
+/// The backend of a pool's threads, and the state that they share for it.
 pub(crate) struct Io {
     backend: Mutex<Backend>,
     pool: OnceLock<Arc<Pool>>,
-    /// Makes rings fail, as in a container that forbids them; for tests.
+    /// Makes rings fail, as in a container that forbids them.
     pub(crate) forbid_ring: bool,
-    /// Whether every thread has a core, so that a thread may stay awake for a completion that is
-    /// near.
+    /// Whether every thread has a core, and so may stay awake.
     patient: bool,
 }
 
 impl Io {
-    /// Decides how threads read. If the kernel gives no ring, `Auto` uses the thread pool, and
-    /// `Uring` fails.
+    /// If the kernel gives no ring, `Auto` uses the thread pool, and `Uring` fails.
     pub(crate) fn new(
         mode: IoMode,
         forbid_ring: bool,
@@ -95,8 +88,7 @@ impl Io {
         if self.backend() == Backend::Uring {
             match ring(self.forbid_ring) {
                 Ok(ring) => return Box::new(ring),
-                // The kernel gave a ring when the pool began. Since then memory or descriptors have
-                // run out.
+                // Memory or descriptors have run out since the pool began.
                 Err(error) => self.fall_back(&error),
             }
         }
@@ -158,9 +150,9 @@ pub(crate) struct Reactor {
     pub(crate) links: RefCell<Links>,
     /// The wakers to be called at given times.
     pub(crate) timers: RefCell<Timers>,
-    /// The number of tasks that have not ended.
+    /// The tasks that have not ended.
     pub(crate) tasks: Cell<usize>,
-    /// The number of completions that the task which waited last needs before it continues.
+    /// The completions that the task which waited last needs before it continues.
     pub(crate) needed: Cell<usize>,
     home: Home,
 }
@@ -193,7 +185,7 @@ impl Reactor {
         })
     }
 
-    /// Whether this process created the reactor. A process that was forked later did not.
+    /// Whether this process created the reactor; false after a fork.
     pub(crate) fn is_here(&self) -> bool {
         self.home.is_here()
     }
@@ -202,10 +194,10 @@ impl Reactor {
         self.reads.borrow().in_flight()
     }
 
-    /// Queues a read. Its completion is delivered to `inbox`.
+    /// Queues a read, whose completion goes to `inbox`.
     ///
     /// # Errors
-    /// The call fails if the system refuses memory for the bytes of the read.
+    /// Fails if the system refuses memory for the bytes of the read.
     pub(crate) fn submit(&self, inbox: &Rc<Inbox>, request: Request) -> Result<(), TierError> {
         let block = self.buffers.take(request.len as usize)?;
         let read = self.reads.borrow_mut().add(inbox, request, block);
@@ -229,13 +221,11 @@ impl Reactor {
         }
     }
 
-    /// Handles a failure of the driver. Fails its reads and sockets, and continues with the thread
-    /// pool.
+    /// Fails the driver's reads and sockets, and continues with the thread pool.
     #[cold]
     fn broken(&self, error: &io::Error) {
         self.backlog.borrow_mut().clear();
-        // The driver is dropped first, so that it starts no read into a buffer that is about to be
-        // leaked.
+        // First, so that the driver starts no read into a buffer that is about to be leaked.
         *self.driver.borrow_mut() = None;
         self.io.fall_back(error);
         let errno = error.raw_os_error().unwrap_or(libc::EIO);
@@ -290,8 +280,7 @@ impl Reactor {
         }
     }
 
-    /// Delivers completions that have arrived. Calls the kernel only if the kernel signals that it
-    /// has more completions to post.
+    /// Like `reap`, but calls the kernel if it signals that it has more completions to post.
     pub(crate) fn look(&self) {
         self.reap();
         let stirs = self
@@ -322,7 +311,7 @@ impl Reactor {
         }
     }
 
-    /// Does one round while tasks are ready: starts queued reads and collects completions.
+    /// Does one round while tasks are ready.
     pub(crate) fn turn(&self) {
         self.reap();
         let worth = match &mut *self.driver.borrow_mut() {
@@ -337,8 +326,8 @@ impl Reactor {
     }
 
     /// Does one round while no task is ready: sleeps until a completion arrives, a timer ends, or
-    /// the thread is woken and `awake` returns true. A thread that waits only for reads is not
-    /// woken, because a read completes soon.
+    /// the thread is woken and `awake` returns true. A wait only for reads is not woken, since a
+    /// read completes soon.
     pub(crate) fn wait(&self, parking: &Parking, awake: impl Fn() -> bool) {
         if self.stay_awake(&awake) {
             return;
@@ -375,7 +364,7 @@ impl Reactor {
         self.expire();
     }
 
-    /// The signal that ends a wait for sockets. It is needed since a socket may never become ready.
+    /// A socket may never become ready, so a signal must be able to end the wait.
     fn signal(&self, sockets: usize) -> Option<Arc<dyn Signal>> {
         let mut signal = None;
         if sockets > 0 {
@@ -387,8 +376,8 @@ impl Reactor {
         signal
     }
 
-    /// Waits until the kernel has released all sockets for which no task waits any more. Until
-    /// then, the kernel keeps these sockets open.
+    /// Waits until the kernel has released all sockets that no task waits for; until then it keeps
+    /// them open.
     pub(crate) fn settle(&self) {
         while self.waits.borrow().given_up() > 0 {
             self.with_driver(|driver| driver.wait(1, None));
@@ -396,13 +385,9 @@ impl Reactor {
         }
     }
 
-    /// The number of completions to wait for. If there is only one task, it is the number that the
-    /// task needs.
-    ///
-    /// To wait for several completions together saves system calls. But a task must not wait for
-    /// the reads of other tasks while it could compute. If tasks are few, the device's queue would
-    /// run empty, and the rate of reads would fall. If tasks are many, waiting for an eighth of the
-    /// reads in flight does no harm.
+    /// The number of completions to wait for; for a single task, its need. Waiting for several
+    /// saves system calls. With few tasks, the device's queue would run empty meanwhile. With many
+    /// tasks, waiting for an eighth of the reads in flight does no harm.
     fn want(&self, in_flight: usize) -> usize {
         if self.tasks.get() <= 1 {
             self.needed.get().min(in_flight)
@@ -414,8 +399,7 @@ impl Reactor {
     }
 
     /// Stays awake for an exact timer that ends too soon for a sleep, in at most 50 µs
-    /// (`timers.rs`). The wait ends with the timer, with a completion, or when `awake` returns
-    /// true. The result is `false` if there is no such timer.
+    /// (`timers.rs`). Returns `false` if there is no such timer.
     fn stay_awake(&self, awake: impl Fn() -> bool) -> bool {
         let Some(due) = self.timers.borrow().exact_due() else {
             return false;
@@ -463,6 +447,7 @@ impl Drop for Reactor {
     fn drop(&mut self) {
         if !self.is_here() {
             // The completions go to the parent process, which shares no buffers with this process.
+            // del 2 9 11 13 14 15 23
             return;
         }
         while self.in_flight() > 0 {

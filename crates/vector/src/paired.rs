@@ -20,8 +20,8 @@
 //! origin. One kernel ranks low parts, and also whole codes after their correction is added.
 //!
 //! In photo-sift-100k with 32 bytes, 98.2 % of the ten nearest vectors are among the first twenty
-//! by such a code, and 97.3 % by a code of one precision; in package-text with 96 bytes, 98.0 and
-//! 98.7 % (`bench/sketches/press_codes.py`, also on a rejected design).
+//! by such a code, and 97.3 % by a code of one precision. In package-text with 96 bytes, the shares
+//! are 98.0 and 98.7 % (`bench/sketches/press_codes.py`, also on a rejected design).
 
 use std::fmt;
 use std::str::FromStr;

@@ -8,20 +8,17 @@
 //!   PLACE/stratann-OWNER-CONTENT/IN-USE      a shared lock for each process with the folder open
 //! ```
 //!
-//! **The name.** OWNER identifies the index (the engine uses a hash of the path of its folder).
-//! CONTENT identifies its checkpoint (a hash of its MANIFEST). So two processes that open one index
-//! share a folder, and different indexes or checkpoints have different folders.
+//! **The name.** OWNER identifies the index (a hash of the path of its folder), and CONTENT its
+//! checkpoint (a hash of its MANIFEST). So two processes that open one index share a folder.
 //!
-//! **Removal.** When a process opens a folder, unused folders of the same owner are removed. If a
-//! process gets the exclusive lock of IN-USE, no other process has the folder open. A lock ends
-//! with its process, so after a crash the folder can still be removed.
+//! **Removal.** A process that opens a folder removes unused folders of the same owner: it can get
+//! the exclusive lock of IN-USE. A lock ends with its process, also by a crash.
 //!
-//! **Concurrent copies.** A copy is made under a lock of the folder. If a second process opens the
-//! same index meanwhile, it waits and then uses the copy.
+//! **Concurrent copies.** A copy is made under a lock of the folder. A second process waits and
+//! then uses the copy.
 //!
-//! **Permissions.** A place must be a directory of this user that no other user can write to. A
-//! folder of copies in it must be unreadable for other users. So no other user can add files to the
-//! folder or read its files.
+//! **Permissions.** A place must be a directory of this user that no other user can write to, and
+//! other users cannot read a folder of copies.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -38,14 +35,13 @@ use crate::error::TierError;
 use crate::home::Home;
 use crate::volume::Volume;
 
-/// The name of the file whose lock shows that a folder is in use.
+/// The file whose lock shows that a folder is in use.
 pub(super) const IN_USE: &str = "IN-USE";
 /// The prefix of the names of all folders.
 pub(super) const PREFIX: &str = "stratann-";
 /// A part of the name of an unfinished copy.
 pub(super) const UNFINISHED: &str = ".copy-";
-/// The maximum number of attempts to open a folder, if other processes remove it while it is being
-/// opened.
+/// The most attempts to open a folder, if other processes remove it meanwhile.
 const TRIES: usize = 100;
 
 /// The lifetime of a folder's copies.
@@ -102,8 +98,7 @@ fn check_private(path: &Path, facts: &Stat, mask: u32) -> Result<(), TierError> 
     }
 }
 
-/// Returns an error for a device, and for a folder that would be created among devices. A user who
-/// names `/dev/dax0.0` means the device. A folder of that name would take kernel memory.
+/// A user who names `/dev/dax0.0` means the device. A folder of that name would take kernel memory.
 fn check_beside_devices(place: &Path) -> Result<(), TierError> {
     let refuse = || {
         Err(TierError::Unsupported {
@@ -156,9 +151,8 @@ impl CopyFolder {
     /// other user can write to it.
     ///
     /// # Errors
-    /// The call returns [`TierError::NotPrivate`] if another user owns the directory or can write
-    /// to it. The call also fails if `place` is a device, would be created among devices, or cannot
-    /// be created.
+    /// [`TierError::NotPrivate`] if another user owns the directory or can write to it. The call
+    /// also fails if `place` is a device, would be among devices, or cannot be created.
     pub fn prepare(place: &Path) -> Result<(), TierError> {
         check_beside_devices(place)?;
         make(place)?;
@@ -166,12 +160,11 @@ impl CopyFolder {
         check_private(place, &facts.map_err(failed("look at", place))?, 0o022)
     }
 
-    /// Opens the folder of `owner` and `content` at a place, and creates it if it is missing.
-    /// Removes unused folders of the same owner. `owner` and `content` consist of letters and
-    /// digits.
+    /// Opens or creates the folder of `owner` and `content` (letters and digits) at a place, and
+    /// removes unused folders of the same owner.
     ///
     /// # Errors
-    /// The call fails as [`prepare`](CopyFolder::prepare) does.
+    /// Fails as [`prepare`](CopyFolder::prepare) does.
     pub fn open(
         place: &Path,
         owner: &str,
@@ -194,7 +187,7 @@ impl CopyFolder {
         })
     }
 
-    /// Opens a folder and takes its lock. The result is `None` if the folder was removed meanwhile.
+    /// `None` if the folder was removed meanwhile.
     fn enter(path: &Path, kept: Kept) -> Result<Option<CopyFolder>, TierError> {
         let directory = match Directory::open_private(path) {
             Err(TierError::Missing { .. }) => return Ok(None),
@@ -216,7 +209,7 @@ impl CopyFolder {
             }
             Ok(file) => file,
         };
-        // If this process gets the exclusive lock, it may remove unfinished copies.
+        // With the exclusive lock, this process may remove unfinished copies.
         let alone = flock(&in_use, FlockOperation::NonBlockingLockExclusive).is_ok();
         let folder = CopyFolder {
             directory,
@@ -269,10 +262,10 @@ impl CopyFolder {
         self.kept
     }
 
-    /// Waits until no other process or thread makes a copy in this folder. No other process or
-    /// thread can make a copy until the returned value is dropped.
+    /// Waits until no other process or thread makes a copy here, and keeps them from it until the
+    /// returned value is dropped.
     pub(super) fn make_alone(&self) -> Result<MakingAlone, TierError> {
-        // The lock is on the directory itself, through a descriptor of its own.
+        // On the directory itself, through a descriptor of its own.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
         let opened = self.directory.open_with(".", flags);
         let opened = opened
@@ -307,8 +300,7 @@ impl CopyFolder {
     }
 }
 
-/// The lock under which a process makes copies in a folder. The lock ends when the descriptor is
-/// closed.
+/// The lock ends when the descriptor is closed.
 pub(super) struct MakingAlone(#[expect(dead_code, reason = "held, not looked at")] File);
 
 impl Drop for CopyFolder {
@@ -335,8 +327,7 @@ fn sweep(place: &Path, prefix: &str, but: &str) {
     }
 }
 
-/// Removes a folder unless another process has it open. If the caller itself has the folder open,
-/// `own` is its lock file, whose shared lock becomes exclusive.
+/// If the caller has the folder open, `own` is its lock file, whose shared lock becomes exclusive.
 pub(super) fn remove_unused(path: &Path, own: Option<&File>) {
     let Ok(directory) = Directory::open_private(path) else {
         return;
@@ -363,8 +354,8 @@ pub(super) fn remove_unused(path: &Path, own: Option<&File>) {
             let _ = directory.remove(&name);
         }
     }
-    // The lock file is removed last. A process that waits for its lock then finds that the name no
-    // longer leads to the file.
+    // The lock file is removed last: a process that waits for its lock then finds that the name no
+    // longer leads to it. del 2 9 10 11 13 14 19 21 23 26 27
     let _ = unlinkat(directory.fd(), IN_USE, AtFlags::empty());
     let _ = std::fs::remove_dir(path);
 }

@@ -1,22 +1,19 @@
-//! The kernels of product quantisation. They use the same primitives as the distance kernels and
-//! follow the same rules: see [`super::body`].
-//!
-//! If a point is compared with centroids, the 16 lanes are 16 centroids. The components of the
-//! point are added one after the other, so each distance is a plain sum. A score adds entry `j` of
-//! a table to lane `j % 16`, and then adds the lanes by the tree.
+//! The kernels of product quantisation, by the rules of [`super::body`]. If a point is compared
+//! with centroids, the 16 lanes are 16 centroids, and the components are added one after the other.
+//! A score adds entry `j` of a table to lane `j % 16`, and then adds the lanes by the tree.
 
 use super::body::{LANES, Lanes, ROWS_AHEAD, prefetch_row};
 
-/// The number of points in each block that [`approach`] sums.
+/// The points of a block that [`approach`] sums.
 pub(crate) const BLOCK: usize = 1024;
 
-/// Sums table entries. `out[i]` is the sum over `j < code_bytes` of `table[j * 256 + code[j]]`,
-/// where `code` is the code number `ids[i]`.
+/// `out[i]` is the sum over `j < code_bytes` of `table[j * 256 + code[j]]` with code number
+/// `ids[i]`.
 ///
 /// # Safety
 ///
-/// The processor has the instruction set; `table` has `code_bytes * 256` floats, `code_bytes` not
-/// being zero; `codes` has `code_bytes` bytes for each of `ids`; `out` is as long as `ids`.
+/// The processor has the instruction set; `table` has `code_bytes * 256` floats, more than none;
+/// `codes` has `code_bytes` bytes for each of `ids`; `out` is as long as `ids`.
 #[inline(always)]
 pub(crate) unsafe fn score<L: Lanes>(
     table: *const f32,
@@ -51,8 +48,7 @@ pub(crate) unsafe fn score<L: Lanes>(
     }
 }
 
-/// The 256 centroids of one chunk, component after component: component `j` of centroid `c` is at
-/// `j * 256 + c`.
+/// The 256 centroids of a chunk: component `j` of centroid `c` is at `j * 256 + c`.
 #[derive(Clone, Copy)]
 pub(crate) struct Codebook {
     pub(crate) transposed: *const f32,
@@ -60,8 +56,8 @@ pub(crate) struct Codebook {
     pub(crate) width: usize,
 }
 
-/// Calls `$body` with the width as a type. For common widths the type is a constant, which unrolls
-/// the loops over components and keeps the point in registers.
+/// Calls `$body` with the width as a type. A constant unrolls the loops and keeps the point in
+/// registers.
 macro_rules! by_width {
     ($width:expr, $W:ident => $body:expr) => {
         match $width {
@@ -154,9 +150,8 @@ pub(crate) struct Points {
     pub(crate) count: usize,
 }
 
-/// Finds the nearest centroid of each point. If several are equally near, it takes the one with the
-/// lowest number. The centroid's number is written to `codes[i * code_stride]`. Its squared
-/// distance is written to `distances[i]`, unless `distances` is null.
+/// Writes the lowest number of the nearest centroids of point `i` to `codes[i * code_stride]`, and
+/// its squared distance to `distances[i]`, unless `distances` is null.
 ///
 /// # Safety
 ///
@@ -247,9 +242,9 @@ pub(crate) unsafe fn negated_products<L: Lanes>(book: Codebook, point: *const f3
     })
 }
 
-/// Lowers `least[i]` to the squared distance between point `i` and `centre` if the distance is
-/// smaller, and sums `least` over blocks of [`BLOCK`] points. Component `j` of point `i` is at
-/// `transposed[j * count + i]`.
+/// Lowers `least[i]` to the squared distance between point `i` and `centre` if smaller, and sums
+/// `least` over blocks of [`BLOCK`] points. Component `j` of point `i` is at `transposed[j * count
+/// + i]`. del 7 12
 ///
 /// # Safety
 ///
