@@ -285,20 +285,16 @@ impl ChunksFile {
     }
 }
 
-/// The required start of the next chunk.
 struct NextChunk {
     next_page: u64,
     next_node: u64,
-    /// Nodes and records of the remaining chunks.
     nodes_left: u64,
     records_left: u64,
-    /// The dead slots of the pages that were read so far.
     dead: DeadSlots,
     runs: RunsOn,
 }
 
 impl NextChunk {
-    /// Reads a chunk of `records` records.
     fn chunk(
         &mut self,
         reader: &mut PayloadReader<'_>,
@@ -358,7 +354,6 @@ impl NextChunk {
         })
     }
 
-    /// Reads a bit for each page of a chunk: whether the last record of the page continues.
     fn runs(
         &mut self,
         reader: &mut PayloadReader<'_>,
@@ -410,19 +405,16 @@ impl NextChunk {
     }
 }
 
-/// The dead slots of a chunk that is being read, page by page.
 struct Garbage {
     /// Empty if there are no dead slots at all.
     counts: std::vec::IntoIter<u16>,
     slots: Vec<u16>,
-    /// The offset of the slots in the payload.
     at: usize,
     /// The slots of the pages that were read.
     taken: usize,
 }
 
 impl Garbage {
-    /// Reads the dead slots of a chunk of `pages` pages, if `any` is set.
     fn read(reader: &mut PayloadReader<'_>, pages: u32, any: bool) -> Result<Garbage, LayoutError> {
         let (mut counts, mut slots) = (Vec::new(), Vec::new());
         if any {
@@ -447,7 +439,6 @@ impl Garbage {
         })
     }
 
-    /// The dead slots of the next page, and their offset.
     fn next_page(&mut self) -> (usize, &[u16]) {
         let count = usize::from(self.counts.next().unwrap_or(0));
         let (at, start) = (self.at + 2 * self.taken, self.taken);
@@ -482,7 +473,7 @@ pub fn chunk_overhead(chunk_bytes: u64, alpha: f64, vector_bytes: usize) -> f64 
 }
 
 /// The fewest bytes of vectors in a chunk for which [`chunk_overhead`] is at most `overhead`;
-/// `None` if the boundaries alone exceed this share. del 27 28 29 30 32 35 37 39 40
+/// `None` if the boundaries alone exceed this share.
 pub fn chunk_bytes_for(overhead: f64, alpha: f64, vector_bytes: usize) -> Option<u64> {
     let left = overhead - alpha / 1024.0;
     let bytes = ((vector_bytes + CHUNK_FIXED) as f64 / left).ceil();

@@ -48,9 +48,7 @@ pub use crate::geometry::{MAX_DEGREE, MAX_DIMENSION};
 /// Format version of [`FileKind::Graph`]. 1: the first.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Bytes of a node's number on a relocated page.
 const NODE: usize = 4;
-/// The mark of a relocated page, after its count of records.
 const RELOCATED: u16 = 1;
 const NODE_OF: &str = "node of a record";
 
@@ -134,7 +132,6 @@ pub struct PageBuilder {
     shape: CoupledShape,
     records: RecordsBuilder,
     relocated: bool,
-    /// The node of each record of a relocated page; empty on another page.
     nodes: Vec<u32>,
 }
 
@@ -289,7 +286,6 @@ impl<'a> PageView<'a> {
             let what = "count of records on the page";
             return Err(self.records.wrong(at, what, 0, "1 or more"));
         }
-        // A page has a few hundred slots at most.
         let twice = |&slot: &usize| self.find(self.named(slot)) != Some(slot);
         let slots = if all { 0..self.len() } else { 0..0 };
         let Some(slot) = slots.into_iter().find(twice) else {
@@ -351,7 +347,6 @@ impl<'a> PageView<'a> {
         (slot < self.len() as u64).then_some(slot as usize)
     }
 
-    /// The slot of `node` on a relocated page.
     #[inline]
     fn find(&self, node: u32) -> Option<usize> {
         (0..self.len()).find(|&slot| self.named(slot) == node)
@@ -363,7 +358,6 @@ impl<'a> PageView<'a> {
         u32_at(self.records.behind(slot), 0)
     }
 
-    /// The first node of a page that is not relocated.
     #[inline]
     fn first_node(&self) -> u64 {
         self.shape.first_node(self.records.page())
@@ -449,7 +443,6 @@ mod tests {
         CoupledShape::new(element, dim, degree).unwrap()
     }
 
-    /// A small deterministic generator of numbers.
     fn numbers(seed: u64) -> impl Iterator<Item = u64> {
         let mut state = seed;
         std::iter::repeat_with(move || {
@@ -506,7 +499,6 @@ mod tests {
         builder.finish(page).to_vec()
     }
 
-    /// Checks the node of each slot, and the slot of each node.
     fn assert_nodes(view: &PageView<'_>, numbers: &[u32]) {
         assert_eq!(view.len(), numbers.len());
         for (slot, &number) in numbers.iter().enumerate() {
@@ -610,14 +602,12 @@ mod tests {
             (Element::U8, 128, 64, 10),
             (Element::F32, 384, 64, 2),
             (Element::F32, 1536, 64, 1),
-            // The page has one record less than a page of consecutive nodes.
             (Element::F16, 96, 32, 12),
             (Element::I8, 1, 1, 170),
             // The largest record of one block with space for a node number, and one element more.
             (Element::F32, 1017, 1, 1),
             (Element::F32, 1018, 1, 0),
             (Element::F32, 1019, 1, 1),
-            // The same two records for pages of two blocks.
             (Element::F32, 2040, 1, 1),
             (Element::F32, 2041, 1, 0),
             (Element::F32, 2042, 1, 1),
@@ -652,7 +642,6 @@ mod tests {
         assert_eq!(page[40..46], [4, 3, 2, 1, 2, 1]);
         assert_eq!(page[76..80], [255; 4]);
         assert!(page[80..].iter().all(|&byte| byte == 0));
-        // On a relocated page, the expected count does not matter.
         for expected in [None, Some(0), Some(2), Some(77)] {
             let view = PageView::open(&shape, &page, 0, expected, true, "g").unwrap();
             assert!(view.is_relocated());
@@ -672,7 +661,6 @@ mod tests {
             let first = shape.first_node(page) as u32;
             assert_nodes(&view, &(first..=first + 5).collect::<Vec<_>>());
         }
-        // The numbers are the page after the last possible page, and the largest number.
         for page in [429_496_730, u64::MAX] {
             let bytes = build(shape, page, &nodes);
             let view = PageView::open(&shape, &bytes, page, Some(6), true, "g").unwrap();
@@ -728,7 +716,6 @@ mod tests {
                 assert!(text.contains("reserved byte"), "{text}");
             }
         }
-        // The second record has the node of the first one.
         let (first, record) = (most as u8 - 1, shape.record_bytes() + 4);
         assert_eq!(refused(4 + 2 * record, &[first], false), Ok(most));
         let text = refused(4 + 2 * record, &[first], true).unwrap_err();
@@ -736,7 +723,6 @@ mod tests {
         let expected = format!("g: node of a record at offset {at} is {first}, twice; expected");
         assert!(text.starts_with(&expected), "{text}");
 
-        // A shape without relocated pages.
         assert_eq!(tight.relocated_per_page(), 0);
         let mut page = build(tight, 0, &nodes(&tight, 1, 3));
         page[6] = 1;
@@ -752,7 +738,6 @@ mod tests {
         let nodes = nodes(&shape, most + 1, 8);
         let numbers: Vec<u32> = (0..most as u32 + 1).map(|slot| 1000 - 9 * slot).collect();
         let mut builder = PageBuilder::new(shape);
-        // No byte of an earlier page is left.
         builder.push(7, &[255; 128], &[u32::MAX; 64]);
         builder.start_relocated();
         assert!(builder.is_empty());
@@ -764,7 +749,6 @@ mod tests {
             assert_eq!(builder.finish(3), so_far);
             assert_eq!(builder.is_full(), builder.len() == most);
         }
-        // Now a page of consecutive nodes follows a relocated page.
         builder.clear();
         for (at, (id, vector, neighbours)) in nodes[..2].iter().enumerate() {
             builder.push(*id, vector, neighbours);
@@ -924,8 +908,7 @@ mod tests {
         assert!(matches!(error, LayoutError::WrongKind { .. }));
     }
 
-    /// Today's code writes the bytes of an index that is never replaced. del 2 3 11 24 30 32 45 46
-    /// 48 50 51 52 53 54 55 56 59 60
+    /// Today's code writes the bytes of an index that is never replaced.
     #[test]
     fn the_frozen_index_is_written_to_the_byte() {
         let path = concat!(
@@ -971,7 +954,6 @@ mod tests {
         );
     }
 
-    /// Reads all parts of a page that may be damaged.
     fn read_all(
         shape: &CoupledShape,
         view: &PageView<'_>,
@@ -988,7 +970,6 @@ mod tests {
             };
             let found = view.slot_of(number);
             if view.is_relocated() && !verify {
-                // If several slots have this node, the first one is found.
                 prop_assert!(found.is_some_and(|found| found <= slot));
             } else {
                 prop_assert_eq!(found, Some(slot));

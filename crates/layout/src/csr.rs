@@ -33,7 +33,6 @@ use stratann_vector::Element;
 /// Format version of [`FileKind::Csr`]. 1: the first.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// The offset of the vector in a row.
 const VECTOR_AT: usize = 12;
 
 /// The properties that determine all positions.
@@ -445,7 +444,7 @@ mod tests {
             let mut links = vec![9];
             shape.links(row.list, node.into(), "f", &mut links).unwrap();
             prop_assert_eq!(links, list);
-            // The row is valid for no other node, and with no other bytes. del 2
+            // The row is valid for no other node, and with no other bytes.
             CsrRow::open(&shape, bytes, u64::from(node) + 1, true, "f").unwrap_err();
             let mut flipped = bytes.to_vec();
             flipped[(id % bytes.len() as u64) as usize] ^= 1 << (id % 8);

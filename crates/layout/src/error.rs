@@ -191,7 +191,6 @@ pub enum LayoutError {
     },
 }
 
-/// The remedy for a parameter of a build that a layout does not support.
 pub(crate) const CHOOSE: &str = "Choose another value, or another layout";
 
 impl LayoutError {
@@ -215,7 +214,7 @@ impl LayoutError {
     }
 }
 
-/// `offset` is the position of `bytes` in `file`. del 65
+/// `offset` is the position of `bytes` in `file`.
 pub(crate) fn check_zero(bytes: &[u8], offset: u64, file: &str) -> Result<(), LayoutError> {
     match bytes.iter().position(|&byte| byte != 0) {
         None => Ok(()),

@@ -339,7 +339,6 @@ impl IdsBlock<'_> {
         u64::from_le_bytes(eight)
     }
 
-    /// The unused bits of the last byte, after the last entry.
     fn bits_behind(&self) -> u8 {
         match (self.len * self.bits as usize % 8, self.entries.last()) {
             (0, _) | (_, None) => 0,
@@ -382,7 +381,6 @@ mod tests {
     use crate::block::seal;
     use crate::stream;
 
-    /// A file of these entries.
     fn encode(entries: &[(u64, u32)]) -> Vec<u8> {
         let payload: Vec<u8> = entries
             .iter()
@@ -396,7 +394,6 @@ mod tests {
         &bytes[at..at + BLOCK]
     }
 
-    /// Ids with gaps, on nodes in descending order.
     fn sample(count: u32) -> Vec<(u64, u32)> {
         (0..count)
             .map(|i| (7 + 3 * u64::from(i), count - 1 - i))
@@ -437,7 +434,6 @@ mod tests {
         assert_eq!((view.len(), view.ends()), (5, (7, 19)));
     }
 
-    /// A file of these nodes, without ids.
     fn encode_nodes(nodes: &[u32]) -> Vec<u8> {
         let file = IdsFile::nodes_alone(nodes.len() as u64);
         let mut payload = Vec::new();
@@ -481,7 +477,6 @@ mod tests {
                 assert_eq!(view.find(largest + 1), Err(view.len()));
                 assert!((least..=largest).contains(&id));
                 // Another node changes its first byte, as `offset` gives it, or a byte after it.
-                // del 29 32 33 34
                 let mut others = nodes.clone();
                 others[id as usize] ^= 1;
                 if u64::from(others[id as usize]) < file.entries() {

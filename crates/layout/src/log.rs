@@ -356,7 +356,6 @@ impl<'a> LogRecord<'a> {
         }
     }
 
-    /// The vector and the row, in the order of the payload.
     fn payload(&self) -> [&'a [u8]; 2] {
         [
             self.vector().unwrap_or_default(),
@@ -370,7 +369,6 @@ impl<'a> LogRecord<'a> {
     }
 }
 
-/// Bytes of a record with `payload` bytes of payload.
 fn record_bytes(payload: usize) -> usize {
     (PAYLOAD + payload).next_multiple_of(ALIGNMENT)
 }
@@ -579,7 +577,7 @@ fn whole_record(
     }
     let short = |needs| EndReason::Short { needs, found };
     let head = bytes.get(..PAYLOAD).ok_or(short(PAYLOAD))?;
-    // The checksum is read last: kind and length determine how many bytes it covers. del 42 44
+    // The checksum is read last: kind and length determine how many bytes it covers.
     let (vector, row) = shape.payload_of(head[KIND], u32_at(head, LENGTH) as usize)?;
     let payload = vector + row;
     let needs = record_bytes(payload);

@@ -238,7 +238,6 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// The body as JSON, with the keys of its version.
     fn value(&self) -> serde_json::Result<serde_json::Value> {
         let mut value = serde_json::to_value(self)?;
         if let Some(keys) = value.as_object_mut() {
@@ -334,7 +333,7 @@ impl Manifest {
         self.next_id == self.vectors && !self.has_placeholder()
     }
 
-    /// The number of nodes, of the build and of later inserts. del 51 65 66
+    /// The number of nodes, of the build and of later inserts.
     pub fn nodes(&self) -> u64 {
         self.placement.map_or(self.vectors, |facts| facts.nodes)
     }
@@ -348,7 +347,6 @@ impl Manifest {
     }
 }
 
-/// The keys that decide whether the other keys may be read.
 #[derive(Deserialize)]
 struct Features {
     format_version: u32,
@@ -372,7 +370,6 @@ fn field(
     }
 }
 
-/// Element types and metrics are stored in the manifest by name.
 mod by_name {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 

@@ -46,9 +46,7 @@ use crate::runs::{RunsOn, byte_count};
 pub const FORMAT_VERSION: u32 = 1;
 
 const FIXED: usize = 44;
-/// Bytes of a range of ids.
 const RANGE: usize = 16;
-/// Bytes of a deleted id.
 const DELETED: usize = 12;
 
 /// The decoded placement of a checkpoint.
@@ -126,6 +124,7 @@ impl PlacementFile {
     ///
     /// # Errors
     /// Fails if the payload has
+    ///
     /// - a length that does not match its counts;
     /// - more nodes of the build than nodes;
     /// - codes of another length than `code_bytes` for each later node;
@@ -252,13 +251,11 @@ fn check_added(
     Ok(())
 }
 
-/// Reads the next `count` ranges of ids.
 fn read_ids(reader: &mut PayloadReader<'_>, count: u64) -> Result<Vec<(u64, u64)>, LayoutError> {
     let what = "range of ids";
     let mut at = reader.at();
     let bytes = reader.bytes(count.saturating_mul(RANGE as u64), "ranges of ids")?;
     let mut ranges = Vec::with_capacity(bytes.len() / RANGE);
-    // The least valid start of the next range.
     let mut least = Some(0);
     for range in bytes.chunks_exact(RANGE) {
         let (first, count) = (u64_at(range, 0), u64_at(range, 8));
@@ -280,7 +277,6 @@ fn read_ids(reader: &mut PayloadReader<'_>, count: u64) -> Result<Vec<(u64, u64)
     Ok(ranges)
 }
 
-/// Reads the next `count` deleted ids of an index with `nodes` nodes.
 fn read_deleted(
     reader: &mut PayloadReader<'_>,
     count: u64,
@@ -417,7 +413,6 @@ mod tests {
                 "expected ids below 2^64 - 1",
             ),
             (|file| file.ids[0].1 = u64::MAX, "is 18446744073709551615"),
-            // This range exceeds the largest id.
             (
                 |file| file.ids[1].1 = u64::MAX - 7,
                 "is 3 ids from id 258 on; expected ascending ranges",
@@ -448,7 +443,6 @@ mod tests {
         for code_bytes in [0, 1, 3, usize::MAX] {
             PlacementFile::decode(bytes.clone(), code_bytes, "p").unwrap_err();
         }
-        // Counts beyond the end of the bytes are refused before memory is allocated for them.
         for at in [20, 28, 36] {
             let mut bytes = bytes.clone();
             bytes[at..at + 4].fill(255);
@@ -465,7 +459,7 @@ mod tests {
 
     #[test]
     fn added_pages_that_go_on_stand_at_the_end() {
-        // Node 3 spans a page, and node 4 ends on its own page. del 2 3 24 25 26 28 29 31 32 33
+        // Node 3 spans a page, and node 4 ends on its own page.
         let with = |added: &[u32], runs: &[u32]| {
             let mut file = PlacementFile {
                 added: added.to_vec(),
@@ -497,7 +491,6 @@ mod tests {
             let text_of = decode(&with(added, runs).encode()).unwrap_err().to_string();
             assert!(text_of.contains(text), "{text_of}\n{text}");
         }
-        // This file has the largest numbers.
         let largest = PlacementFile {
             nodes: u32::MAX,
             built: u32::MAX - 1,
@@ -510,7 +503,6 @@ mod tests {
         };
         let text = decode(&largest.encode()).unwrap_err().to_string();
         assert!(text.contains("first node of an added page"), "{text}");
-        // No bits at all, and bits beyond the last page.
         let bytes = sample().encode();
         for bits in [0, 5] {
             let longer = [&bytes[..], &[bits]].concat();
@@ -573,7 +565,6 @@ mod tests {
             let _ = PlacementFile::decode(bytes, code_bytes, "p");
             let check = |close: &[u8]| {
                 if let Ok(file) = decode(close) {
-                    // Accepted bytes are encoded again to the same bytes.
                     assert_eq!(file.encode(), close);
                     assert!(file.page_of.iter().all(|&page| page < file.pages));
                 }

@@ -44,7 +44,6 @@ pub struct StreamWriter {
     blocks: Blocks,
 }
 
-/// Blocks that are being filled.
 #[derive(Debug)]
 struct Blocks {
     /// The number in the file of the first block of `batch`.
@@ -282,7 +281,6 @@ pub struct StreamReader {
     file: String,
     payload: u64,
     delivered: u64,
-    /// The number in the file of the next block.
     number: u64,
 }
 
@@ -324,7 +322,6 @@ impl StreamReader {
     /// A reader of the kind-specific fields, which follow the payload length.
     pub fn fields(&self) -> crate::header::FieldsReader<'_> {
         let mut fields = self.header.fields(&self.file);
-        // `open` has read this field, so it exists.
         let _ = fields.u64("payload length");
         fields
     }
@@ -561,7 +558,7 @@ mod tests {
         let file = encode(FileKind::Codes, &bytes(100), &[]);
         let mut reader = StreamReader::open(FileKind::Codes, &file, "codes").unwrap();
         reader.push_into(&file[BLOCK..], &mut [0; 99]).unwrap_err();
-        // A payload of 2^64 - 1 bytes does not fit the length in the same header. del 7 29 34
+        // A payload of 2^64 - 1 bytes does not fit the length in the same header.
         let header = FileHeader::new(FileKind::Codes, 8192, u64::MAX.to_le_bytes().to_vec());
         let error = StreamReader::open(FileKind::Codes, &header.encode(), "codes").unwrap_err();
         assert_eq!(error.offset(), Some(32));

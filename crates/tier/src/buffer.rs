@@ -26,13 +26,11 @@ use std::rc::Rc;
 use crate::BLOCK;
 use crate::error::TierError;
 
-/// The number of buffers in a chunk of the arena.
 const CHUNK: usize = 64;
 /// The most buffers of the arena (4 MiB); others are freed when dropped.
 const ARENA: usize = 1024;
 /// The most blocks in larger buffers that the pool keeps (1 MiB).
 const KEPT: usize = 256;
-/// A buffer of more blocks than this is not kept.
 const LARGEST_KEPT: usize = 64;
 
 /// The buffer pool of one thread; a clone is a handle to it.
@@ -46,9 +44,7 @@ struct Shelves {
 
 #[derive(Default)]
 struct Inner {
-    /// The chunks of the arena, which are freed with the pool.
     chunks: Vec<NonNull<u8>>,
-    /// The free buffers of the arena.
     free: Vec<NonNull<u8>>,
     /// Free buffers of two blocks and more, indexed by their size in blocks.
     larger: Vec<Vec<NonNull<u8>>>,
@@ -196,7 +192,6 @@ impl Drop for Inner {
     }
 }
 
-/// The owner of a block's bytes.
 enum Owner {
     /// The arena of the pool.
     Arena(Rc<Shelves>),
@@ -348,7 +343,6 @@ impl fmt::Debug for Block {
 pub struct HugeBytes {
     pointer: NonNull<u8>,
     len: usize,
-    /// The length of the mapping.
     mapped: usize,
 }
 
@@ -436,7 +430,7 @@ impl HugeBytes {
     }
 
     /// The bytes of the region, without a borrow. Code may write through the pointer, while `self`
-    /// lives and no other code accesses the bytes. del 1 4 6 7 25 45
+    /// lives and no other code accesses the bytes.
     pub(crate) fn raw(&self) -> NonNull<[u8]> {
         NonNull::slice_from_raw_parts(self.pointer, self.len)
     }

@@ -48,7 +48,6 @@ pub struct Directory {
 struct Inner {
     path: PathBuf,
     fd: OwnedFd,
-    /// Whether this handle created the directory.
     new: bool,
     /// Permissions of new files, before the process's umask.
     mode: u32,
@@ -57,11 +56,9 @@ struct Inner {
     said: AtomicBool,
 }
 
-/// A lock that was taken through this handle.
 #[derive(Debug)]
 struct Held {
     lock: HeldLock,
-    /// Device and inode of the lock file.
     file: (u64, u64),
     note: Arc<Note>,
 }
@@ -107,7 +104,6 @@ impl Directory {
         Self::open_private(path)
     }
 
-    /// Like [`open`](Directory::open), but only this user can access new files.
     pub(crate) fn open_private(path: &Path) -> Result<Directory, TierError> {
         Self::open_made(path, false, 0o600)
     }
@@ -151,7 +147,6 @@ impl Directory {
         for level in missing.iter().rev() {
             match std::fs::create_dir(level) {
                 Ok(()) => {}
-                // Another process or thread has created this directory meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(failed(level, error)),
             }
@@ -188,7 +183,6 @@ impl Directory {
         self.inner.path.join(name).display().to_string()
     }
 
-    /// The error for a failed operation on a file.
     fn failed(&self, action: &'static str, name: &str, source: impl Into<io::Error>) -> TierError {
         TierError::io(action, self.place(name), 0, 0, source.into())
     }
@@ -213,7 +207,6 @@ impl Directory {
         &self.inner.fd
     }
 
-    /// Opens the file with this name and these flags.
     pub(crate) fn open_with(&self, name: &str, flags: OFlags) -> io::Result<File> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
         let open = || {
@@ -241,7 +234,6 @@ impl Directory {
         }
     }
 
-    /// Opens an existing file for writing. It must be a regular file without other names.
     fn writer(&self, name: &str) -> Result<RealFile, TierError> {
         check_name(&self.name(), name)?;
         self.check_held()?;
@@ -262,7 +254,6 @@ impl Directory {
         Ok(RealFile::new(file, self.place(name), facts.st_size as u64))
     }
 
-    /// The metadata of the file with this name. A symbolic link is followed if `follow` is true.
     fn facts(&self, name: &str, follow: bool) -> Result<Stat, Errno> {
         let flags = match follow {
             true => AtFlags::empty(),
@@ -271,7 +262,6 @@ impl Directory {
         statat(&self.inner.fd, name, flags)
     }
 
-    /// The lock owner, as the lock file describes it.
     fn holder(&self) -> Holder {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = self.open_with(LOCK_FILE, flags);
@@ -292,13 +282,11 @@ impl Directory {
         }
     }
 
-    /// Opens the directory itself, for reading its names or syncing them.
     fn readable(&self, action: &'static str) -> Result<File, TierError> {
         self.open_with(".", OFlags::RDONLY | OFlags::DIRECTORY)
             .map_err(|source| TierError::io(action, self.name(), 0, 0, source))
     }
 
-    /// Whether an entry of the directory is a file that can be read.
     fn is_file(&self, name: &CStr, kind: FileType) -> Result<bool, Errno> {
         let follow = match kind {
             FileType::RegularFile => return Ok(true),
@@ -412,7 +400,6 @@ impl Volume for Directory {
         let mut names = Vec::new();
         for entry in Dir::read_from(self.readable("list")?).map_err(failed)? {
             let entry = entry.map_err(failed)?;
-            // Subdirectories, names that are not UTF-8 and the lock file are not listed.
             let Ok(name) = entry.file_name().to_str() else {
                 continue;
             };
@@ -468,7 +455,6 @@ impl Volume for Directory {
         let file = self.open_with(name, flags).map_err(failed)?;
         let kept = allocate(&file, bytes).map_err(failed);
         if !matches!(kept, Ok(true)) {
-            // Without a reservation, the empty file is useless.
             let _ = unlinkat(&self.inner.fd, name, AtFlags::empty());
         }
         kept
@@ -601,7 +587,6 @@ impl Volume for Directory {
 /// The most attempts to lock, if other files get the name of the lock file meanwhile.
 const LOCK_TRIES: usize = 100;
 
-/// Releases the lock of a directory, in the process that took it.
 struct Unlock(Directory, Home);
 
 impl Drop for Unlock {
@@ -619,7 +604,6 @@ impl Drop for Unlock {
     }
 }
 
-/// A file of a directory that is read through the page cache.
 #[derive(Debug)]
 struct RealReader {
     file: File,
@@ -643,7 +627,6 @@ impl VolumeReader for RealReader {
     }
 }
 
-/// A file of a directory that is written through the page cache, by the process that opened it.
 #[derive(Debug)]
 pub(crate) struct RealFile {
     pub(crate) file: File,
@@ -721,8 +704,7 @@ impl VolumeFile for RealFile {
     }
 }
 
-/// Some file systems support this (btrfs, XFS), for two of their own files. del 2 5 6 12 15 19 21
-/// 24 25 26 29 30 32 35 41 44 45
+/// Some file systems support this (btrfs, XFS), for two of their own files.
 #[cfg(target_os = "linux")]
 fn reflink(file: &File, source: &File) -> bool {
     rustix::fs::ioctl_ficlone(file, source).is_ok()

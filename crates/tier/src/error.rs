@@ -285,9 +285,6 @@ pub enum TierError {
     },
 }
 
-/// The text for a fault of a server, such as
-/// `127.0.0.1:7702: the storage server cannot be reached ...` or
-/// `127.0.0.1:7702 is a memory server ...`.
 fn server_said(place: &str, protocol: Option<Protocol>, fault: &Fault) -> String {
     match (fault, protocol) {
         (Fault::Protocol(_), _) => format!("{place} {fault}"),
@@ -298,7 +295,7 @@ fn server_said(place: &str, protocol: Option<Protocol>, fault: &Fault) -> String
 
 impl TierError {
     /// Turns an error of the operating system into the variant that knows its remedy. `len` is the
-    /// length of the write or read, 0 if there is none. del 94 97
+    /// length of the write or read, 0 if there is none.
     pub fn io(
         action: &'static str,
         place: impl Into<String>,
@@ -356,7 +353,6 @@ impl TierError {
     }
 }
 
-/// Describes the write for which there was no space, if its length is known.
 fn while_writing(offset: u64, len: u64) -> String {
     match len {
         0 => String::new(),

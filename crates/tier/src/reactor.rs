@@ -27,7 +27,6 @@ use crate::uring::{Driver, Event, Ring};
 /// With at least this number of reads at the device, a hint to start queued reads is ignored,
 /// unless the thread has one task, or [`BATCH`] reads are queued.
 const BUSY: usize = 16;
-/// If at least this number of reads are queued, a hint starts them.
 const BATCH: usize = 8;
 /// With at least this number of tasks, a thread waits for several completions together.
 const MANY_TASKS: usize = 8;
@@ -83,7 +82,6 @@ impl Io {
             .clone()
     }
 
-    /// Creates a driver for the calling thread.
     fn driver(&self) -> Box<dyn Driver> {
         if self.backend() == Backend::Uring {
             match ring(self.forbid_ring) {
@@ -136,7 +134,6 @@ fn fallback(error: &io::Error) -> Backend {
     Backend::Pread { reason }
 }
 
-/// The reads, sockets and timers of one thread.
 pub(crate) struct Reactor {
     io: Arc<Io>,
     driver: RefCell<Option<Box<dyn Driver>>>,
@@ -144,11 +141,8 @@ pub(crate) struct Reactor {
     /// Reads that do not fit the driver's queue yet.
     backlog: RefCell<VecDeque<RawRead>>,
     pub(crate) buffers: BufferPool,
-    /// The sockets that tasks wait for.
     pub(crate) waits: RefCell<Waits>,
-    /// Connections to memory servers.
     pub(crate) links: RefCell<Links>,
-    /// The wakers to be called at given times.
     pub(crate) timers: RefCell<Timers>,
     /// The tasks that have not ended.
     pub(crate) tasks: Cell<usize>,
@@ -233,7 +227,6 @@ impl Reactor {
         Waits::fail(&self.waits, errno);
     }
 
-    /// Calls `act` with the driver, and handles its failure.
     fn with_driver(&self, act: impl FnOnce(&mut dyn Driver) -> io::Result<()>) {
         let result = match &mut *self.driver.borrow_mut() {
             Some(driver) => act(driver.as_mut()),
@@ -447,7 +440,6 @@ impl Drop for Reactor {
     fn drop(&mut self) {
         if !self.is_here() {
             // The completions go to the parent process, which shares no buffers with this process.
-            // del 2 9 11 13 14 15 23
             return;
         }
         while self.in_flight() > 0 {

@@ -62,7 +62,6 @@ thread_local! {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RecordingAllocator;
 
-/// Returns `pointer`, and records `bytes` if the pointer is null.
 #[inline]
 fn recorded(pointer: *mut u8, bytes: usize) -> *mut u8 {
     if pointer.is_null() {
@@ -144,7 +143,6 @@ pub fn explain_aborts() -> io::Result<()> {
     }
 }
 
-/// Whether a thread has begun to report the refusal.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// If the handler returns, `abort` of the C library ends the process by the signal.
@@ -168,11 +166,10 @@ extern "C" fn aborted(_: libc::c_int) {
     unsafe { libc::_exit(FAILED) }
 }
 
-/// The end of the line, after the number of bytes.
 const REMEDY: &[u8] = b" bytes; the system refused it. Raise the limit of this process (`ulimit -v`, or the memory of its cgroup), \
 or ask for less (fewer threads, a smaller --memory). A committed index is intact; its next build or change removes unfinished files\n";
 
-/// A line that is composed without allocations. del 5 21 26 28 29
+/// A line that is composed without allocations.
 struct Line {
     bytes: [u8; 320],
     len: usize,
@@ -188,7 +185,6 @@ impl Default for Line {
 }
 
 impl Line {
-    /// Appends as much of `text` as fits.
     fn add(&mut self, text: &[u8]) {
         for (to, &byte) in self.bytes.iter_mut().skip(self.len).zip(text) {
             *to = byte;
@@ -196,7 +192,6 @@ impl Line {
         self.len = (self.len + text.len()).min(self.bytes.len());
     }
 
-    /// Appends a number in decimal.
     fn add_number(&mut self, mut number: usize) {
         let mut digits = [0; 20];
         let mut first = digits.len();

@@ -32,7 +32,6 @@ use crate::reactor::Io;
 use crate::threads::start;
 use crate::turns::turn;
 
-/// The closure of a run: it returns the tasks of a worker's share.
 type Job<'a> = dyn Fn(&'a Thread, usize) -> Vec<Task<'a>> + Sync + 'a;
 
 /// Work that a pool owns until it has ended ([`WorkerPool::submit`]).
@@ -45,7 +44,6 @@ pub trait Work: Send + Sync {
     fn ended(self: Arc<Self>, panic: Option<Panic>);
 }
 
-/// A job whose lifetime has been erased.
 struct Erased(*const Job<'static>);
 
 // SAFETY: the job is `Sync`, so a pointer to it may be used from other threads.
@@ -54,21 +52,16 @@ unsafe impl Send for Erased {}
 // SAFETY: as above; the pointer itself is only read.
 unsafe impl Sync for Erased {}
 
-/// One call of `run_tasks` or `submit`.
 struct Run {
-    /// The job that the caller of `run_tasks` has passed.
     job: Option<Erased>,
     state: Mutex<RunState>,
     end: Condvar,
 }
 
 struct RunState {
-    /// The number of shares that have not finished.
     left: usize,
-    /// The workers that have taken a share.
     by: Vec<usize>,
     panic: Option<Panic>,
-    /// The work of a run that was submitted. `None` after the work has ended.
     work: Option<Arc<dyn Work>>,
 }
 
@@ -89,7 +82,6 @@ impl Run {
         })
     }
 
-    /// Creates the tasks of a share.
     fn tasks(&self, thread: &'static Thread, index: usize) -> Vec<Task<'static>> {
         if let Some(job) = &self.job {
             // SAFETY: `WorkerPool::run_tasks` keeps the job borrowed until this share has counted
@@ -127,18 +119,14 @@ impl Run {
     }
 }
 
-/// One worker's part of a run.
 struct Share {
     run: Arc<Run>,
     index: usize,
 }
 
-/// The part of a worker's state that other threads need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
-    /// The worker has tasks.
     Tasks,
-    /// The worker has no tasks, and sleeps.
     Nothing,
     /// The worker has no tasks and is awake: just started, woken for a share, or about to look for
     /// one.
@@ -152,9 +140,7 @@ struct Worker {
 
 #[derive(Default)]
 struct State {
-    /// Shares that no worker has taken yet, oldest first.
     queue: VecDeque<Share>,
-    /// The workers that have started, by number.
     workers: BTreeMap<usize, Worker>,
     stop: bool,
 }
@@ -221,7 +207,6 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers a worker, if it is new, and returns the `Parking` in which it sleeps.
     fn meet(&self, me: usize, thread: &thread::Thread) -> Arc<Parking> {
         let mut state = self.lock();
         let worker = state.workers.entry(me).or_insert_with(|| Worker {
@@ -231,7 +216,6 @@ impl Shared {
         worker.parking.clone()
     }
 
-    /// Takes a share for a worker, if the queue has one that the worker may run.
     fn take(&self, me: usize) -> Option<Share> {
         if self.waiting.load(Ordering::SeqCst) == 0 {
             return None;
@@ -242,7 +226,6 @@ impl Shared {
         share
     }
 
-    /// Queues the shares of a run.
     fn add(&self, run: &Arc<Run>, shares: usize) {
         let mut state = self.lock();
         state.queue.extend((0..shares).map(|index| Share {
@@ -288,12 +271,10 @@ pub struct WorkerPool {
     shared: Arc<Shared>,
     io: Arc<Io>,
     workers: Vec<JoinHandle<()>>,
-    /// The process that started the workers.
     process: u32,
 }
 
 thread_local! {
-    /// The address of the pool to which this thread belongs.
     static EMPLOYER: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -420,7 +401,6 @@ impl WorkerPool {
         wanted
     }
 
-    /// Whether the calling thread is a worker of this pool.
     fn employs_me(&self) -> bool {
         EMPLOYER.with(Cell::get) == Arc::as_ptr(&self.shared) as usize
     }
@@ -504,7 +484,6 @@ fn work(shared: &Arc<Shared>, io: &Arc<Io>, me: usize) {
     }
 }
 
-/// Takes shares and polls their tasks until the pool ends.
 fn serve(
     shared: &Shared,
     thread: &Thread,
@@ -591,8 +570,7 @@ impl Drop for WorkerPool {
             return; // A worker cannot wait for itself. It ends after its work.
         }
         for worker in self.workers.drain(..) {
-            // Panics of jobs were caught and passed on. del 1 5 8 9 10 11 12 14 17 18 19 20 22 23
-            // 28 29 30 36 37 47 54
+            // Panics of jobs were caught and passed on.
             let _ = worker.join();
         }
     }

@@ -355,7 +355,6 @@ fn check(dim: usize, code_bytes: usize, low_codes: LowCodes) -> Result<(), Quant
     }
 }
 
-/// Subtracts from each vector the reconstruction of its code.
 fn subtract(quantizer: &ProductQuantizer, codes: &[u8], vectors: &mut [f32]) {
     let mut decoded = vec![0.0; quantizer.dim()];
     let codes = codes.chunks_exact(quantizer.code_bytes());
@@ -422,12 +421,10 @@ mod tests {
                     let found = whole.score_one(code) + correction;
                     let near = |a: f32, b: f32| (a - b).abs() <= 1e-3 * b.abs().max(1.0);
                     assert!(near(found, expected), "{metric:?} {found} {expected}");
-                    // The first half is a code by itself.
                     let half = &code[..bytes.div_ceil(2)];
                     quantizer.low().decode(half, &mut decoded);
                     let expected = distance(metric, query, &decoded);
                     assert!(near(low.score_one(half), expected));
-                    // After the low part's estimate, only the residual part is needed.
                     let behind = rest.score_one(&code[bytes.div_ceil(2)..]);
                     assert!(near(low.score_one(half) + behind + correction, found));
                 }
@@ -524,7 +521,7 @@ mod tests {
         for bytes in [0, 1, 9] {
             assert!(of(bytes, LowCodes::Nested, &centroids).is_err());
         }
-        // High codes of 8 bytes are the longest for 8 dimensions. del 28 29 30
+        // High codes of 8 bytes are the longest for 8 dimensions.
         assert!(of(12, LowCodes::Separate, &centroids).is_ok());
         for bytes in [0, 1, 2, 13, 14] {
             assert!(of(bytes, LowCodes::Separate, &centroids).is_err());

@@ -86,7 +86,6 @@ pub struct ProductQuantizer {
     routines: &'static Routines,
 }
 
-/// The first dimension and the width of a chunk.
 pub(crate) fn chunk_of(dim: usize, code_bytes: usize, chunk: usize) -> (usize, usize) {
     let (width, wider) = (dim / code_bytes, dim % code_bytes);
     (
@@ -314,7 +313,6 @@ impl ProductQuantizer {
         size_of_val(&self.transposed[..])
     }
 
-    /// First dimension and width of a chunk.
     fn chunk(&self, chunk: usize) -> (usize, usize) {
         chunk_of(self.dim, self.code_bytes, chunk)
     }
@@ -361,7 +359,6 @@ impl ProductQuantizer {
             }
         };
         std::thread::scope(|scope| {
-            // If the system refuses another thread, the existing threads do its work.
             let helpers = (1..threads).map_while(|_| Builder::new().spawn_scoped(scope, work).ok());
             helpers.for_each(drop);
             work();
@@ -445,7 +442,7 @@ impl ProductQuantizer {
     /// Fills `table` with the partial distances from `query` to all centroids. A sum of entries
     /// estimates the squared distance (L2), the negated product (inner product), or half the
     /// squared distance (cosine; exact for vectors of length 1, see
-    /// [`normalize`](crate::normalize)). del 21 33 35 41
+    /// [`normalize`](crate::normalize)).
     ///
     /// # Panics
     ///
@@ -454,7 +451,6 @@ impl ProductQuantizer {
         self.fill(metric, query, table.reshape(self.code_bytes));
     }
 
-    /// Fills the entries of a table: 256 for each byte of a code.
     pub(crate) fn fill(&self, metric: Metric, query: &[f32], entries: &mut [f32]) {
         assert_eq!(query.len(), self.dim, "the query has the wrong length");
         assert_eq!(

@@ -385,10 +385,8 @@ impl SegmentModel {
     }
 }
 
-/// The number of groups with which classes are trained.
 const GROUPS: usize = 128;
 
-/// Of a larger sample, the training uses about this number of bytes.
 const MAX_SAMPLE: usize = 4 << 20;
 
 /// Splits a sample, evenly, into vectors for training and an eighth for measuring.
@@ -447,7 +445,7 @@ mod tests {
         assert!(!best.classes_may_win(&sample));
         // For so few vectors, the function returns true without a trial.
         assert!(best.classes_may_win(&sample[..1_000 * 128]));
-        // Each position has its own few bytes: a regularity that only `classes` uses. del 35 36
+        // Each position has its own few bytes: a regularity that only `classes` uses.
         let sample: Vec<u8> = (0..4_000 * 32)
             .flat_map(|i| [i as u8 / 8 * 8 + (i / 32 % 3) as u8; 4])
             .collect();

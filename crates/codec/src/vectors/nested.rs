@@ -85,7 +85,6 @@ pub struct NestedModel {
     exponent_words: Vec<(u16, u8)>,
 }
 
-/// The bits of the elements of a vector.
 fn elements(size: usize, vector: &[u8]) -> impl Iterator<Item = u32> {
     vector.chunks_exact(size).map(|bytes| {
         let mut four = [0; 4];
@@ -331,7 +330,6 @@ impl NestedModel {
         }
     }
 
-    /// The number of mantissa bits of a float.
     #[inline(always)]
     fn mantissa(&self) -> u32 {
         match self.division {
@@ -426,7 +424,6 @@ impl NestedModel {
         Ok(given)
     }
 
-    /// Splits off the elements that a leading part stores unchanged at its end.
     #[cold]
     fn split_given<'a>(&self, leading: &'a [u8]) -> Result<(&'a [u8], &'a [u8]), CodecError> {
         let element = DIMENSION + self.shape.element().size();
@@ -636,13 +633,11 @@ fn coded(number: i32, median: i16) -> i8 {
     (number - i32::from(median)).clamp(-128, 127) as i8
 }
 
-/// Whether a coded step number is one of the two values that mean "too far from the median".
 #[inline(always)]
 fn is_far(coded: i8) -> bool {
     coded == i8::MIN || coded == i8::MAX
 }
 
-/// The dimension and the bytes of an element that the leading part stores unchanged.
 #[inline(always)]
 fn given_element(bytes: &[u8]) -> (usize, &[u8]) {
     let (dimension, element) = bytes.split_at(DIMENSION);
@@ -652,7 +647,7 @@ fn given_element(bytes: &[u8]) -> (usize, &[u8]) {
     )
 }
 
-/// The next `count` bits, at most 32; zeros beyond the end. del 8 23 31 38 39
+/// The next `count` bits, at most 32; zeros beyond the end.
 #[inline(always)]
 fn take(bytes: &[u8], bit: &mut usize, count: u32) -> u32 {
     const { assert!(WINDOW >= 32) };

@@ -176,7 +176,6 @@ pub struct ExtentView<'a> {
     kind: ExtentKind,
     shape: &'a ClusterShape,
     bytes: &'a [u8],
-    /// The offset of the vectors.
     at: usize,
     stride: usize,
     records: u32,
@@ -289,7 +288,7 @@ impl<'a> ExtentView<'a> {
     /// An entry of a replicated posting list: number, external id and vector.
     ///
     /// # Panics
-    /// Panics if the slot does not exist, or the posting list is not replicated. del 17
+    /// Panics if the slot does not exist, or the posting list is not replicated.
     pub fn entry(&self, slot: u32) -> (u32, u64, &'a [u8]) {
         assert!(
             slot < self.records && self.kind == ExtentKind::Replicated,

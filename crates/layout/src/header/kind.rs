@@ -120,7 +120,6 @@ pub enum Beside {
 }
 
 impl Form {
-    /// Pages of records of one length, for the layout of this name.
     const fn fixed(layout: &'static str) -> Form {
         Form::Lists(ListPages {
             layout,
@@ -129,7 +128,6 @@ impl Form {
         })
     }
 
-    /// Slotted pages, for the layout of this name.
     const fn slotted(layout: &'static str, vectors: Beside) -> Form {
         Form::Lists(ListPages {
             layout,
@@ -139,7 +137,6 @@ impl Form {
     }
 }
 
-/// The properties of a kind: name, role, form and version.
 struct Row(&'static str, Role, Form, u32);
 
 impl FileKind {
@@ -281,7 +278,7 @@ impl FileKind {
     }
 
     /// Whether records are appended after the header, which then has only a lower bound of the
-    /// length. del 51 52 53
+    /// length.
     pub fn is_appended_to(self) -> bool {
         self.form() == Form::Log
     }

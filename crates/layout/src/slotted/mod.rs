@@ -87,13 +87,9 @@ pub const MAX_BLOCKS: usize = 256;
 /// The most records of a page.
 pub const MAX_RECORDS: usize = u16::MAX as usize;
 
-/// Bytes between the checksums and the least id.
 const FIXED: usize = 16;
-/// The value of the id width that means "no ids".
 const NO_IDS: u8 = 255;
-/// The bit of a relocated page, in the byte with the widths of lengths.
 const RELOCATED: u8 = 8;
-/// Bytes of a node's number on a relocated page.
 const NODE: usize = 4;
 /// Bytes of the checksum of the page before.
 const BEFORE: usize = 4;
@@ -114,14 +110,10 @@ pub struct SlottedShape {
     run: usize,
 }
 
-/// The parts that a record of slotted pages has, besides its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holds {
-    /// A list, a vector and an external id.
     Both,
-    /// A list.
     List,
-    /// A vector and an external id.
     Vector,
 }
 
@@ -438,14 +430,13 @@ impl SlottedShape {
         self.page_bytes() - self.header_bytes()
     }
 
-    /// Bytes of a page before its arrays.
     #[inline]
     fn header_bytes(&self) -> usize {
         4 * self.blocks + FIXED + if self.has_ids() { 8 } else { 0 }
     }
 
     /// Checks the pages in `bytes`, from number `page` on. Refuses a wrong checksum or an
-    /// incomplete page. del 5 6 7 8 13 14 15 16 43 45
+    /// incomplete page.
     pub fn check(&self, bytes: &[u8], page: u64, file: &str) -> Result<(), LayoutError> {
         let mut first = self.first_block(page);
         for page in bytes.chunks(self.page_bytes()) {
@@ -458,7 +449,6 @@ impl SlottedShape {
         Ok(())
     }
 
-    /// The number in the file of the first block of a page.
     fn first_block(&self, page: u64) -> u64 {
         page.saturating_mul(self.blocks as u64).saturating_add(1)
     }

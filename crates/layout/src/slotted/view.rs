@@ -8,7 +8,6 @@ use crate::block::{self, u16_at, u32_at, u64_at};
 use crate::error::LayoutError;
 use std::fmt::Display;
 
-/// The possible widths of a length, in bytes.
 const WIDTHS: [usize; 4] = [0, 1, 2, 4];
 const COUNT: &str = "count of records on the page";
 const ID: &str = "external id";
@@ -38,7 +37,6 @@ pub struct SlottedView<'a> {
     records_at: usize,
 }
 
-/// The lengths of a page's lists or vectors.
 #[derive(Debug, Clone, Copy)]
 struct Lengths<'a> {
     least: u32,
@@ -273,7 +271,6 @@ impl<'a> SlottedView<'a> {
         (slot < self.count).then_some(slot)
     }
 
-    /// The slot of `node` on a relocated page.
     #[inline]
     fn find(&self, node: u32) -> Option<usize> {
         let node = node.to_le_bytes();
@@ -419,7 +416,6 @@ impl<'a> SlottedView<'a> {
         Ok(scratch)
     }
 
-    /// Composes a record that continues on later pages.
     #[inline(never)]
     fn put_together(
         &self,
@@ -582,7 +578,7 @@ fn wrong_size(shape: &SlottedShape, bytes: &[u8], page: u64, file: &str) -> Layo
     }
 }
 
-/// `at` is the offset after the checksums of a page. del 1 5 23 35
+/// `at` is the offset after the checksums of a page.
 #[cold]
 fn wrong(
     shape: &SlottedShape,

@@ -37,7 +37,6 @@ use crate::volume::Volume;
 
 /// The file whose lock shows that a folder is in use.
 pub(super) const IN_USE: &str = "IN-USE";
-/// The prefix of the names of all folders.
 pub(super) const PREFIX: &str = "stratann-";
 /// A part of the name of an unfinished copy.
 pub(super) const UNFINISHED: &str = ".copy-";
@@ -58,11 +57,9 @@ pub enum Kept {
 pub struct CopyFolder {
     directory: Directory,
     path: PathBuf,
-    /// The file IN-USE, with its lock held.
     in_use: File,
     kept: Kept,
     home: Home,
-    /// In tests, the number of bytes that seem to be free.
     #[cfg(test)]
     pub(super) free: Option<u64>,
 }
@@ -72,7 +69,6 @@ fn failed(action: &'static str, path: &Path) -> impl Fn(Errno) -> TierError {
     move |error| TierError::io(action, place.clone(), 0, 0, error.into())
 }
 
-/// Returns an error for a directory that another user owns, or that has a permission of `mask`.
 fn check_private(path: &Path, facts: &Stat, mask: u32) -> Result<(), TierError> {
     let refuse = |what: String| {
         Err(TierError::NotPrivate {
@@ -133,7 +129,6 @@ fn check_beside_devices(place: &Path) -> Result<(), TierError> {
     }
 }
 
-/// Creates a directory for this user alone, unless it exists.
 fn make(path: &Path) -> Result<(), TierError> {
     match mkdirat(rustix::fs::CWD, path, Mode::from_raw_mode(0o700)) {
         Ok(()) | Err(Errno::EXIST) => Ok(()),
@@ -141,7 +136,6 @@ fn make(path: &Path) -> Result<(), TierError> {
     }
 }
 
-/// Device and inode. They identify a file under any name.
 fn identity(facts: &Stat) -> (u64, u64) {
     (facts.st_dev, facts.st_ino)
 }
@@ -227,7 +221,6 @@ impl CopyFolder {
         Ok(folder.is_there().then_some(folder))
     }
 
-    /// Whether the name of the lock file still leads to the locked file.
     fn is_there(&self) -> bool {
         let here = fstat(&self.in_use).map(|facts| identity(&facts));
         let there = statat(
@@ -247,7 +240,6 @@ impl CopyFolder {
         }
     }
 
-    /// The directory of the files.
     pub(super) fn directory(&self) -> &Directory {
         &self.directory
     }
@@ -257,7 +249,6 @@ impl CopyFolder {
         &self.path
     }
 
-    /// The lifetime of the copies.
     pub(super) fn kept(&self) -> Kept {
         self.kept
     }
@@ -279,7 +270,6 @@ impl CopyFolder {
         }
     }
 
-    /// The bytes on the device that are free for this user.
     pub(super) fn free_bytes(&self) -> Result<u64, TierError> {
         #[cfg(test)]
         if let Some(free) = self.free {
@@ -289,7 +279,6 @@ impl CopyFolder {
         Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
     }
 
-    /// Returns an error if fewer than `len` bytes of the device are free.
     pub(super) fn check_room(&self, len: u64) -> Result<(), TierError> {
         let free = self.free_bytes()?;
         if free < len {
@@ -355,7 +344,7 @@ pub(super) fn remove_unused(path: &Path, own: Option<&File>) {
         }
     }
     // The lock file is removed last: a process that waits for its lock then finds that the name no
-    // longer leads to it. del 2 9 10 11 13 14 19 21 23 26 27
+    // longer leads to it.
     let _ = unlinkat(directory.fd(), IN_USE, AtFlags::empty());
     let _ = std::fs::remove_dir(path);
 }

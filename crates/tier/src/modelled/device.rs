@@ -172,7 +172,6 @@ impl DeviceModel {
     }
 }
 
-/// The number of units of `unit` bytes that `len` bytes at `offset` touch.
 fn covering(offset: u64, len: u64, unit: u64) -> u64 {
     (offset % unit + len).div_ceil(unit)
 }
@@ -204,7 +203,6 @@ pub struct Device {
 struct Inner {
     name: String,
     model: DeviceModel,
-    /// The moment at which the clock was zero.
     began: Instant,
     clock: Mutex<Clock>,
 }
@@ -383,11 +381,10 @@ mod tests {
         assert_eq!(covering(511, 2, 512), 2);
         assert_eq!(covering(u64::MAX - 1, 1, 4096), 1);
         let ssd = DeviceKind::Ssd.model();
-        // These 4 KiB touch two flash pages and nine blocks. del 20 24 39
+        // These 4 KiB touch two flash pages and nine blocks.
         let across = ssd.cost(100, 4096);
         assert_eq!(across.engine, 2 * ssd.engine_fixed + 9 * ssd.engine_block);
         assert_eq!(across.link, 9 * 512 * 1_000_000 / 5300);
-        // The largest read and the last byte cause no overflow.
         assert!(ssd.cost(u64::MAX, u32::MAX).link > ssd.cost(0, 1 << 31).link);
     }
 

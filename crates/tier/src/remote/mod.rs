@@ -125,7 +125,6 @@ pub struct Server {
     inner: Arc<Inner>,
 }
 
-/// The transport to a server.
 #[derive(Clone, Debug)]
 enum Way {
     /// TCP, at one of these addresses, tried in turn.
@@ -143,7 +142,6 @@ struct Inner {
     /// The name as it was given: `host:port`, `shm:/path` or `ucx:host:port`.
     name: String,
     way: Way,
-    /// The index of the address that worked last.
     address: AtomicUsize,
     secret: Option<Secret>,
     tls: Option<Tls>,
@@ -162,7 +160,6 @@ impl fmt::Debug for Server {
     }
 }
 
-/// Splits the name of a server into its prefix, in either case, and the remaining text.
 fn split_way(name: &str) -> Option<(&'static str, &str)> {
     [Server::RING, Server::UCX].into_iter().find_map(|way| {
         let (begin, rest) = name.split_at_checked(way.len())?;
@@ -198,7 +195,6 @@ impl Server {
     /// # Errors
     /// Fails if the host name is unknown, the prefix is invalid, or UCX is not available.
     pub fn new(name: &str, secret: Option<Secret>, tls: Option<Tls>) -> Result<Server, TierError> {
-        // The role of the server is unknown before the greetings.
         let failed = |why: String| TierError::Server {
             place: name.to_owned(),
             protocol: None,
@@ -309,7 +305,6 @@ impl Server {
         addresses
     }
 
-    /// Records that an address worked.
     fn reached(&self, address: SocketAddr) {
         if let Way::Tcp(addresses) | Way::Ucx(addresses) = &self.inner.way
             && let Some(at) = addresses.iter().position(|&known| known == address)
@@ -342,7 +337,6 @@ impl Server {
         &self.inner.name
     }
 
-    /// The error of an operation on one of the server's files.
     fn failed(&self, file: &str, fault: Fault) -> TierError {
         TierError::Server {
             place: format!("{}/{file}", self.inner.name),
@@ -372,7 +366,6 @@ impl Server {
         }
     }
 
-    /// The answer to a server's greeting, over a channel.
     fn reply(
         &self,
         protocol: Protocol,
@@ -416,7 +409,6 @@ impl Server {
         })
     }
 
-    /// Checks that the server accepted the client, and knows the client's secret.
     fn check(
         &self,
         greeting: &Greeting,
@@ -485,7 +477,7 @@ impl Secret {
     ///
     /// # Errors
     /// Fails if the file cannot be read, other users have access to it, or it is shorter than
-    /// [`LEAST_BYTES`](Secret::LEAST_BYTES). del 15 21 22 28 32 36 39 40
+    /// [`LEAST_BYTES`](Secret::LEAST_BYTES).
     pub fn read(path: &std::path::Path) -> Result<Secret, TierError> {
         use std::io::Read;
         let place = path.display().to_string();

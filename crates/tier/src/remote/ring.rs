@@ -52,24 +52,19 @@ use rustix::net::{
     socket_with,
 };
 
-/// The size of a ring in bytes.
 const RING: usize = 1 << 20;
-/// The offset of the first ring.
 const RINGS: usize = 4096;
-/// The size of the whole memory in bytes.
 const ALL: usize = RINGS + 2 * RING;
 /// Bytes between the numbers of the two rings.
 const NUMBERS: usize = 256;
 /// Bytes between two numbers of a ring: each is on a cache line of its own.
 const LINE: usize = 64;
-/// The message that accompanies the descriptors.
 const HELLO: &[u8; 16] = b"STRATANN RING 1\n";
 /// The time for which a waiting end spins: a server that is awake answers sooner, and a wake-up
 /// takes several microseconds.
 pub(super) const SPIN: Duration = Duration::from_micros(20);
 /// The interval at which a non-blocking end checks whether the other end still exists.
 const LOOK: Duration = Duration::from_millis(50);
-/// The required seals of the memory.
 const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::SEAL);
@@ -78,11 +73,9 @@ fn broken(what: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, format!("the shared ring: {what}"))
 }
 
-/// The shared memory.
 struct Memory(MmapRaw);
 
 impl Memory {
-    /// Maps memory that has the right size and cannot be truncated.
     fn of(fd: &OwnedFd) -> io::Result<Arc<Memory>> {
         // The seals are checked first: the size of unsealed memory could still change.
         let sealed = fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SEALS));
@@ -115,14 +108,11 @@ impl Memory {
     }
 }
 
-/// The indexes of a ring's numbers: two positions, then the flag of the reader and the flag of the
-/// writer.
 const HEAD: usize = 0;
 const TAIL: usize = 1;
 const READER: usize = 2;
 const WRITER: usize = 3;
 
-/// One end of one ring: the end of the reader, or the end of the writer.
 struct End {
     memory: Arc<Memory>,
     ring: usize,
@@ -131,7 +121,6 @@ struct End {
 }
 
 impl End {
-    /// Reads bytes; returns their number.
     fn take(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let head = self.memory.position(self.ring, HEAD).load(Ordering::SeqCst);
         let there = head.wrapping_sub(self.own);
@@ -161,7 +150,6 @@ impl End {
         Ok(count)
     }
 
-    /// Writes bytes, as many as there is space for. Returns their number.
     fn put(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let tail = self.memory.position(self.ring, TAIL).load(Ordering::SeqCst);
         let used = self.own.wrapping_sub(tail);
@@ -190,13 +178,11 @@ impl End {
         self.memory.flag(self.ring, flag).store(1, Ordering::SeqCst);
     }
 
-    /// Clears the other end's flag. Returns whether it was set.
     fn waited_for(&self, flag: usize) -> bool {
         self.memory.flag(self.ring, flag).swap(0, Ordering::SeqCst) == 1
     }
 }
 
-/// Signals an eventfd.
 pub(super) fn ring(theirs: &OwnedFd) {
     // If the counter is full, or the other end is gone, the write fails; both are noticed
     // elsewhere.
@@ -232,7 +218,6 @@ impl fmt::Debug for RingStream {
     }
 }
 
-/// Refuses a process of another user.
 fn check_user(socket: &UnixStream) -> io::Result<()> {
     let other = rustix::net::sockopt::socket_peercred(socket)?.uid;
     match other == rustix::process::geteuid() {
@@ -304,7 +289,6 @@ impl RingStream {
         else {
             return Err(broken("the first message is not from a client of StratANN"));
         };
-        // Writes to these descriptors must not block.
         for fd in [&theirs, &mine] {
             rustix::io::ioctl_fionbio(fd, true)?;
         }
@@ -313,7 +297,6 @@ impl RingStream {
         Ok(stream)
     }
 
-    /// Creates a stream from the numbers of the rings that it reads and writes.
     fn over(
         memory: Arc<Memory>,
         (input, output): (usize, usize),
@@ -360,17 +343,14 @@ impl RingStream {
         &self.socket
     }
 
-    /// Signals the eventfd of the other end.
     fn ring(&self) {
         ring(&self.theirs);
     }
 
-    /// Resets this end's eventfd.
     fn quiet(&self) {
         let _ = rustix::io::read(&self.mine, &mut [0u8; 8]);
     }
 
-    /// Whether the other end is gone.
     fn is_over(&mut self) -> bool {
         self.looked = Instant::now();
         is_over(&self.socket)
@@ -403,7 +383,6 @@ impl RingStream {
                 return Ok(done);
             }
             if (self.waits || self.looked.elapsed() > LOOK) && self.is_over() {
-                // The bytes that were written before the end are read first.
                 return match act(self)? {
                     0 if flag == WRITER => Err(ErrorKind::BrokenPipe.into()),
                     done => Ok(done),
@@ -441,7 +420,6 @@ pub struct RingWriter {
     limit: Option<Duration>,
 }
 
-/// The interval at which a [`RingWriter`] checks a full ring for space.
 const NO_ROOM: Duration = Duration::from_micros(100);
 
 impl RingStream {
@@ -526,7 +504,6 @@ impl Write for RingWriter {
 }
 
 impl AsFd for RingStream {
-    /// A descriptor that becomes readable when there are bytes to read, or room to write again.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.mine.as_fd()
     }
@@ -663,8 +640,7 @@ mod tests {
         let right = sent.clone();
         let echo = thread::spawn(move || {
             let mut all = vec![0; right.len()];
-            // The length of a piece does not divide the length of the ring. del 2 3 6 9 10 11 15 16
-            // 18 20 23 24 29 33 34 39 40 41 43 46 52 61 62 63 64 65 1
+            // The length of a piece does not divide the length of the ring.
             for piece in all.chunks_mut(77_777) {
                 server.read_exact(piece).unwrap();
             }
@@ -676,7 +652,6 @@ mod tests {
         let mut back = vec![0; sent.len()];
         client.read_exact(&mut back).unwrap();
         assert!(back == sent);
-        // When one end is dropped, the other end notices, after it has read all bytes.
         let mut server = echo.join().unwrap();
         server.write_all(b"the end").unwrap();
         drop(server);
@@ -706,7 +681,6 @@ mod tests {
             let server = exchange(server);
             (client.join().unwrap(), server)
         });
-        // A write to a full ring waits up to its limit, and ends when the other end closes.
         let (_reader, mut writer) = client;
         writer.set_timeout(Some(Duration::from_millis(20)));
         let error = writer.write_all(&vec![1; RING + 1]).unwrap_err();
@@ -736,14 +710,12 @@ mod tests {
         assert!(began.elapsed() >= Duration::from_millis(300));
         let spent = crate::process::thread_cpu_time() - cpu;
         assert!(spent < Duration::from_millis(100), "{spent:?}");
-        // A write to a full ring sleeps too.
         client.set_write_timeout(Some(Duration::from_millis(50)));
         let error = client.write_all(&vec![1; RING + 1]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::WouldBlock);
         let mut all = vec![0; RING];
         server.read_exact(&mut all).unwrap();
         client.write_all(b"there is room again").unwrap();
-        // An end that must not wait returns at once.
         server.set_waits(false);
         server.read_exact(&mut [0; 19]).unwrap();
         assert_eq!(
@@ -761,7 +733,6 @@ mod tests {
             (TAIL, u64::MAX / 2),
         ] {
             let (_root, mut client, server) = pair();
-            // A hostile client writes such numbers, in both rings.
             for ring in 0..2 {
                 server
                     .input

@@ -20,6 +20,7 @@
 //! The upper half of the version names the [`Protocol`] after the greetings. To a server of files,
 //! a client sends requests as frames, and the server answers with frames. A frame has a header of
 //! 40 bytes and a body:
+//!
 //! | offset | | request | answer |
 //! |---|---|---|---|
 //! | 0 | u32 | the request ([`Kind`]) | the same, or 255 |
@@ -139,7 +140,6 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// The first bytes of each greeting.
 const MAGIC: &[u8; 8] = b"STRATANN";
 /// The size in bytes of the server's first greeting, and of its second greeting.
 pub const GREETING: usize = 48;
@@ -195,7 +195,6 @@ pub enum Side {
 }
 
 impl Side {
-    /// The name of the side, six bytes.
     fn name(self) -> &'static [u8] {
         match self {
             Side::Client => b"client",
@@ -228,7 +227,6 @@ impl Seal {
 
     /// Whether a proof is valid. Takes the same time for any proof.
     pub fn is_shown(&self, proof: &Proof, side: Side, bytes: &[u8]) -> bool {
-        // Hashes are compared in constant time.
         self.hash(side, bytes) == blake3::Hash::from_bytes(*proof)
     }
 }
@@ -249,7 +247,6 @@ impl Secret {
         })
     }
 
-    /// A value that identifies the secret, and does not help to find it.
     pub(super) fn fingerprint(&self) -> [u8; 32] {
         blake3::derive_key("StratANN memory server 1: connections in common", &self.0)
     }
@@ -285,7 +282,6 @@ impl Secret {
         nonces: [&Nonce; 2],
         channel: &Binding,
     ) -> bool {
-        // Hashes are compared in constant time.
         self.hash(side, nonces, channel) == blake3::Hash::from_bytes(*proof)
     }
 }
@@ -351,7 +347,6 @@ fn bytes_at(bytes: &[u8], at: usize) -> [u8; 32] {
     std::array::from_fn(|i| bytes[at + i])
 }
 
-/// The common first bytes of a greeting.
 fn begin(number: u32, flags: u32) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend(number.to_le_bytes());
@@ -634,7 +629,6 @@ pub struct Listed {
 pub const REACH: usize = 4096;
 /// The size of a list in bytes.
 pub const LIST: usize = 64 << 10;
-/// The number of bytes of an entry before the name of the file.
 const ENTRY: usize = 10;
 
 impl Listed {
@@ -676,7 +670,7 @@ impl Listed {
 pub fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let length = (1..=MOST_NAME).contains(&name.len());
-    // A server that keeps files in a folder has its lock file there. del 31 35 38 42 61 107 112 13
+    // A server that keeps files in a folder has its lock file there.
     length && !name.starts_with('.') && name != LOCK_FILE && name.bytes().all(plain)
 }
 
@@ -737,7 +731,6 @@ mod tests {
             let (found, sum) = Frame::decode(header).unwrap();
             assert_eq!((found, body), (frame, &b"hello"[..]));
             assert!(sum.and(b"he").and(b"llo").is_right());
-            // Every flipped bit is detected.
             for bit in 0..bytes.len() * 8 {
                 let mut wrong = bytes.clone();
                 wrong[bit / 8] ^= 1 << (bit % 8);

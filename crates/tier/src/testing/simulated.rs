@@ -62,7 +62,6 @@ enum Change {
 
 #[derive(Clone, Debug, Default)]
 struct Inode {
-    /// The number of the file's disk.
     disk: usize,
     durable: Arc<Vec<u8>>,
     current: Arc<Vec<u8>>,
@@ -73,7 +72,6 @@ struct Inode {
 }
 
 impl Inode {
-    /// The number of bytes of the file's blocks beyond its end.
     fn beyond_end(&self) -> u64 {
         let end = self.current.len().next_multiple_of(BLOCK) as u64;
         self.kept.saturating_sub(end)
@@ -89,18 +87,15 @@ enum NameChange {
 
 type Names = BTreeMap<String, usize>;
 
-/// A disk of a machine.
 #[derive(Clone, Debug, Default)]
 struct Disk {
     names: Names,
     durable_names: Names,
     unsynced_names: Vec<NameChange>,
     locked: bool,
-    /// The value that the lock owner stores.
     note: Option<Arc<Note>>,
 }
 
-/// A machine with its disks.
 #[derive(Debug, Default)]
 struct State {
     /// No file is ever removed, because a crash may undo its removal. Copies of the state share
@@ -110,16 +105,11 @@ struct State {
     operations: u64,
     /// The operation from which on the volume fails, and the failure.
     failure: Option<(u64, Failure)>,
-    /// The number of operations of any kind.
     calls: u64,
-    /// The operation that will fail.
     trip: Option<Trip>,
     tripped: Option<(Operation, String)>,
-    /// Whether a failed sync of a file discards the file's unsynced changes.
     discards_files: bool,
-    /// Whether a failed sync of names discards the unsynced changes of names.
     discards_names: bool,
-    /// Whether the volume supports reservations of blocks.
     keeps_room: bool,
     /// Bytes in blocks that files have released since the disk became full; others can reserve
     /// them.
@@ -128,7 +118,6 @@ struct State {
     recorded: Option<Vec<(State, bool)>>,
 }
 
-/// Combines the disks of a machine into one volume.
 type Join = dyn Fn(&[SimVolume]) -> Arc<dyn Volume> + Send + Sync;
 
 /// A volume in memory. Clones are handles to the same volume.
@@ -172,7 +161,6 @@ fn missing(action: &'static str, name: &str) -> TierError {
 }
 
 impl State {
-    /// Returns a copy without locks and without recorded states.
     fn unlocked(&self) -> State {
         State {
             inodes: self.inodes.clone(),
@@ -190,7 +178,6 @@ impl State {
         }
     }
 
-    /// Records the state before an operation, if states are recorded.
     fn record(&mut self, is_sync: bool) {
         if let Some(mut recorded) = self.recorded.take() {
             recorded.push((self.unlocked(), is_sync));
@@ -198,7 +185,6 @@ impl State {
         }
     }
 
-    /// Returns an error if the machine has crashed.
     fn alive(&self, name: &str) -> Result<(), TierError> {
         match self.failure {
             Some((at, Failure::Crash)) if self.operations >= at => {
@@ -262,13 +248,11 @@ impl State {
             .ok_or_else(|| missing(action, name))
     }
 
-    /// The number of names of a file.
     fn names_of(&self, disk: usize, inode: usize) -> usize {
         let names = self.disks[disk].names.values();
         names.filter(|&&named| named == inode).count()
     }
 
-    /// Updates the counts for a file that will lose a name.
     fn free(&mut self, disk: usize, name: &str) {
         let Some(&inode) = self.disks[disk].names.get(name) else {
             return;
@@ -280,7 +264,6 @@ impl State {
         }
     }
 
-    /// Fills `out` from a file.
     fn copy(&self, inode: usize, name: &str, offset: u64, out: &mut [u8]) -> Result<(), TierError> {
         let end = (offset as usize).saturating_add(out.len());
         let Some(bytes) = self.inodes[inode].current.get(offset as usize..end) else {
@@ -291,7 +274,6 @@ impl State {
         Ok(())
     }
 
-    /// A file that is about to change, no longer shared with copies of the state.
     fn changed(&mut self, inode: usize) -> &mut Inode {
         Arc::make_mut(&mut self.inodes[inode])
     }
@@ -317,7 +299,6 @@ fn apply(bytes: &mut Vec<u8>, change: &Change) {
     }
 }
 
-/// Applies a change of names, if the change is still possible.
 fn apply_name(names: &mut Names, change: &NameChange) {
     match change {
         NameChange::Create { name, inode } => {
@@ -380,12 +361,10 @@ impl SimVolume {
         }
     }
 
-    /// The function that combines the disks into one volume.
     fn join(&self) -> Option<Arc<Join>> {
         self.joined.as_ref().map(|(_, join)| join.clone())
     }
 
-    /// The combination of the disks, unless the machine has a single disk.
     fn whole(&self) -> Option<&dyn Volume> {
         self.joined.as_ref().map(|(whole, _)| &**whole)
     }
@@ -469,7 +448,6 @@ impl SimVolume {
 }
 
 impl SimVolume {
-    /// Creates a file. `space` is as for [`State::change`].
     fn create_in(&self, name: &str, space: Option<u64>) -> Result<Box<dyn VolumeFile>, TierError> {
         check_name(PLACE, name)?;
         let mut state = self.lock_state();
@@ -515,7 +493,6 @@ impl SimVolume {
 }
 
 impl Disk {
-    /// Returns a copy of the disk without its lock.
     fn unlocked(&self) -> Disk {
         Disk {
             locked: false,
@@ -709,7 +686,6 @@ impl Volume for SimVolume {
         }
         let mut state = self.lock_state();
         let failed = match state.change(Operation::SyncNames, "sync", "", 0, None) {
-            // A sync that a crash interrupts makes no change durable.
             Ok(Verdict::Fails(error)) if state.alive("").is_err() => return Err(error),
             Ok(Verdict::Fails(error)) => Some(error),
             Ok(Verdict::Done) => None,
@@ -811,7 +787,6 @@ impl Drop for Unlock {
     }
 }
 
-/// A simulated file that is open for reading.
 #[derive(Debug)]
 struct SimReader {
     volume: SimVolume,
@@ -919,20 +894,18 @@ struct SimTier {
     volume: SimVolume,
     name: String,
     inode: Arc<AtomicUsize>,
-    /// The length of the file when the tier was opened.
     len: u64,
 }
 
 impl SimTier {
     /// The length at opening, or the current one if larger. Reads of a truncated file report an
-    /// error. del 6 9 10 11 12 15 16 17 18 19 22 25 26 27 30 31 32 33 34 38 39 49 52 53 56 60 62
+    /// error.
     fn now(&self) -> u64 {
         let inode = self.inode.load(Ordering::Relaxed);
         let now = self.volume.lock_state().inodes[inode].current.len() as u64;
         now.max(self.len)
     }
 
-    /// The name within the volume.
     fn file(&self) -> &str {
         let name = self.name.strip_prefix(PLACE).unwrap_or(&self.name);
         name.trim_start_matches('/')

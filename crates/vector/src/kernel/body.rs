@@ -30,10 +30,8 @@ use crate::element::half_to_f32;
 /// Lanes of a [`Lanes::F`].
 pub(crate) const LANES: usize = 16;
 
-/// Elements of a [`Lanes::W`].
 const WIDE: usize = 32;
 
-/// The number of elements whose squares [`Lanes::narrow_squares`] sums in one step.
 const NARROW_BLOCK: usize = 64;
 
 /// The most integer elements whose sum of squares fits 32 bits: 16384 * 255^2 < 2^31.
@@ -52,7 +50,7 @@ const LINE: usize = 64;
 /// # Safety
 ///
 /// The processor has the instruction set. Pointers need no alignment. A load reads exactly the
-/// elements of its description. del 2 3 11 17 18 19 22 29 30 56 59 62 69 84 89 40 41
+/// elements of its description.
 pub(crate) trait Lanes {
     /// 16 floats.
     type F: Copy;
@@ -63,7 +61,6 @@ pub(crate) trait Lanes {
     /// 16 unsigned integers of 32 bits.
     type X: Copy;
 
-    /// All lanes `x`.
     unsafe fn splat(x: f32) -> Self::F;
     /// 16 `f32`.
     unsafe fn load(p: *const u8) -> Self::F;
@@ -75,18 +72,14 @@ pub(crate) trait Lanes {
     unsafe fn load_half_part(p: *const u8, n: usize) -> Self::F;
     /// Writes 16 `f32`.
     unsafe fn store(p: *mut f32, a: Self::F);
-    /// `a + b`.
     unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
-    /// `a - b`.
     unsafe fn sub(a: Self::F, b: Self::F) -> Self::F;
-    /// `a * b`.
     unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
     /// `if a < b { a } else { b }`.
     unsafe fn min(a: Self::F, b: Self::F) -> Self::F;
     /// The sum of the lanes, by the tree of the module's description.
     unsafe fn sum(a: Self::F) -> f32;
 
-    /// All lanes `x`.
     unsafe fn splat_index(x: u32) -> Self::X;
     /// Lanes where `a < least` get `a` and `group`; the others are unchanged.
     unsafe fn lesser(least: Self::F, of: Self::X, a: Self::F, group: u32) -> (Self::F, Self::X);
@@ -101,9 +94,7 @@ pub(crate) trait Lanes {
     unsafe fn load_i8(p: *const u8) -> Self::W;
     /// `n` `i8`, `0 < n < 32`, widened, then zeros.
     unsafe fn load_i8_part(p: *const u8, n: usize) -> Self::W;
-    /// `a - b`.
     unsafe fn sub_wide(a: Self::W, b: Self::W) -> Self::W;
-    /// Sums of zero.
     unsafe fn zero_sums() -> Self::I;
     /// `sums` plus the 32 products `a * b`. Each product is added to one of the sums.
     unsafe fn multiply_add(sums: Self::I, a: Self::W, b: Self::W) -> Self::I;
@@ -132,11 +123,9 @@ pub(crate) trait Lanes {
 
 /// Rows of floating-point elements. Safety as for [`Lanes`].
 pub(crate) trait FloatRow {
-    /// Bytes of an element.
     const SIZE: usize;
     unsafe fn load<L: Lanes>(p: *const u8) -> L::F;
     unsafe fn load_part<L: Lanes>(p: *const u8, n: usize) -> L::F;
-    /// One element, widened.
     unsafe fn load_one(p: *const u8) -> f64;
 }
 
@@ -237,7 +226,6 @@ pub(crate) trait Term {
     unsafe fn integer<L: Lanes>(sums: L::I, a: L::W, b: L::W) -> L::I;
 }
 
-/// `(a - b)^2`
 pub(crate) struct SquaredDifference;
 
 impl Term for SquaredDifference {
@@ -263,7 +251,6 @@ impl Term for SquaredDifference {
     }
 }
 
-/// `a * b`
 pub(crate) struct Product;
 
 impl Term for Product {
@@ -283,7 +270,6 @@ impl Term for Product {
     }
 }
 
-/// The distance between two rows.
 pub(crate) trait Measure {
     /// # Safety
     ///
@@ -344,7 +330,6 @@ impl<R: FloatRow, T: Term> Measure for Float<R, T> {
     }
 }
 
-/// Sums over two rows in f64, where the squares of f32 neither overflow nor underflow.
 struct WideSums {
     ab: f64,
     aa: f64,
@@ -537,7 +522,6 @@ impl Measure for Narrow {
     }
 }
 
-/// Cosine distance of integer rows.
 pub(crate) struct IntegerCosine<R>(std::marker::PhantomData<R>);
 
 impl<R: IntegerRow> Measure for IntegerCosine<R> {
@@ -591,7 +575,6 @@ pub(crate) fn prefetch_row<L: Lanes>(p: *const u8, bytes: usize) {
 #[derive(Clone, Copy)]
 pub(crate) struct Rows {
     pub(crate) start: *const u8,
-    /// Bytes of a row, not zero.
     pub(crate) bytes: usize,
     pub(crate) dim: usize,
 }

@@ -85,7 +85,6 @@ macro_rules! by_width {
     };
 }
 
-/// A width, which may be known at compile time.
 trait Width {
     fn of(book: Codebook) -> usize;
 }
@@ -141,7 +140,6 @@ unsafe fn to_group<L: Lanes, W: Width>(book: Codebook, point: *const f32, group:
     }
 }
 
-/// Points at a constant stride in memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Points {
     pub(crate) start: *const f32,
@@ -244,7 +242,7 @@ pub(crate) unsafe fn negated_products<L: Lanes>(book: Codebook, point: *const f3
 
 /// Lowers `least[i]` to the squared distance between point `i` and `centre` if smaller, and sums
 /// `least` over blocks of [`BLOCK`] points. Component `j` of point `i` is at `transposed[j * count
-/// + i]`. del 7 12
+/// + i]`.
 ///
 /// # Safety
 ///

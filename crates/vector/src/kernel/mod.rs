@@ -37,7 +37,6 @@ struct Shapes {
     dense: Dense,
 }
 
-/// The number of metrics; there are functions for all of them.
 const METRICS: usize = Metric::ALL.len();
 
 /// All functions of one instruction set. The conditions of the functions of the same names in
@@ -364,7 +363,7 @@ impl fmt::Debug for Kernel {
     }
 }
 
-/// This pass has no branches, and the loop after it then needs no bounds checks. del 2
+/// This pass has no branches, and the loop after it then needs no bounds checks.
 #[inline]
 pub(crate) fn all_below(ids: &[u32], count: usize) -> bool {
     ids.is_empty() || (ids.iter().fold(0, |most, id| most.max(*id)) as usize) < count

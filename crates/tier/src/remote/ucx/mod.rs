@@ -52,13 +52,10 @@ pub fn available() -> Result<(), String> {
 /// The purpose of a context, by which UCX chooses its devices.
 #[derive(Clone, Copy)]
 enum Use {
-    /// One-sided reads.
     Reads,
-    /// Bytes in both directions.
     Streams,
 }
 
-/// If UCX was told to use TCP, warns in the log of the consequences.
 fn warn_of_tcp(what: &str) {
     // Without the variable, TCP is excluded (`Context::new`).
     let transports = std::env::var_os("UCX_TLS").unwrap_or_default();
@@ -94,7 +91,6 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// Creates a context that uses the devices of the network, or only the devices of this machine.
     fn new(of: Use, loopback: bool) -> Result<Arc<Context>, String> {
         let functions = functions()?;
         let mut config = null_mut();
@@ -224,13 +220,12 @@ impl Worker {
         }
     }
 
-    /// The descriptor that becomes readable after `arm`. del 3 4 5 12 29
+    /// The descriptor that becomes readable after `arm`.
     fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor is the worker's, which lives as long as the borrow.
         unsafe { BorrowedFd::borrow_raw(self.fd) }
     }
 
-    /// The address by which other processes reach the worker.
     fn address(&self) -> Result<Vec<u8>, String> {
         let (mut start, mut len) = (null_mut(), 0);
         // SAFETY: the worker lives; two places to write to.

@@ -51,9 +51,7 @@ use crate::remote::wire::{Proof, REACH, Seal, Side};
 
 /// The bytes of a head, the number of the worker, and a device.
 const LEAST_ADDRESS: usize = 1 + 8 + 1;
-/// The maximum number of bytes that are sent in one step.
 const PIECE: usize = 64 << 10;
-/// The first bytes through UCX.
 const HELLO: &[u8; 16] = b"STRATANN UCX 1.\n";
 /// The longest sleep of a thread that no event may wake: if a transport cannot send now, it may not
 /// report when it can.
@@ -61,7 +59,6 @@ const NAP: Duration = Duration::from_micros(100);
 /// The longest sleep of a writer for an event, which the reader may have processed already.
 const DOZE: Duration = Duration::from_millis(1);
 
-/// The error of a stream that UCX reports as ended.
 fn broken(text: String) -> io::Error {
     io::Error::new(ErrorKind::ConnectionReset, text)
 }
@@ -175,7 +172,6 @@ impl Streams {
     }
 }
 
-/// Sends the address of a worker to the other side.
 fn tell(to: &mut Timed, worker: &Worker, side: Side, seal: &Seal) -> io::Result<()> {
     let address = worker.address().map_err(io::Error::other)?;
     let mut bytes = (address.len() as u32).to_le_bytes().to_vec();
@@ -192,7 +188,6 @@ fn tell(to: &mut Timed, worker: &Worker, side: Side, seal: &Seal) -> io::Result<
     to.write_all(&bytes)
 }
 
-/// Receives the address of the other side.
 fn told(from: &mut Timed, by: Side, seal: &Seal) -> io::Result<Vec<u8>> {
     let (mut bytes, mut proof): (_, Proof) = ([0; REACH], [0; 32]);
     let ended = |error: io::Error| match error.kind() {
@@ -239,29 +234,23 @@ pub struct UcxWriter {
     limit: Option<Duration>,
 }
 
-/// The state that both halves share.
 struct Line {
     inside: Mutex<Inside>,
-    /// The worker's descriptor.
     wakes: RawFd,
     /// An eventfd that wakes a reader if the worker's descriptor may not wake it.
     bell: OwnedFd,
     /// A non-blocking socket. Its end is the end of the stream.
     socket: TcpStream,
-    /// Whether the other side has ended, or this side has ended the stream.
     over: AtomicBool,
 }
 
-/// The UCX part of a stream.
 struct Inside {
     /// Declared before all data that it may access while it lives.
     worker: Worker,
     endpoint: Endpoint,
-    /// The request of a piece in transit, which the library reads.
     sending: Option<NonNull<std::ffi::c_void>>,
     piece: Vec<u8>,
     came: Option<Came>,
-    /// Whether the reader sleeps.
     sleeps: bool,
 }
 
@@ -277,7 +266,6 @@ struct Came {
 }
 
 impl Inside {
-    /// The next bytes that have arrived, if there are any.
     fn next(&self) -> io::Result<Option<Came>> {
         let functions = self.worker.functions();
         let mut len = 0;
@@ -289,7 +277,6 @@ impl Inside {
         Ok(NonNull::new(start.cast()).map(|start| Came { start, len, at: 0 }))
     }
 
-    /// Reads bytes that have arrived; returns their number.
     fn take(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let mut taken = 0;
         while taken < out.len() {
@@ -334,7 +321,6 @@ impl Inside {
         }
     }
 
-    /// Whether the last piece has been sent.
     fn is_sent(&mut self) -> io::Result<bool> {
         let Some(request) = self.sending else {
             return Ok(true);
@@ -352,7 +338,6 @@ impl Inside {
         Ok(true)
     }
 
-    /// Returns an error if UCX has noticed the end of the other side.
     fn check(&self) -> io::Result<()> {
         self.endpoint.check(&self.worker).map_err(broken)
     }
@@ -408,7 +393,6 @@ impl Line {
         self.over.load(Ordering::SeqCst)
     }
 
-    /// Checks whether the other side has ended.
     fn look(&self) -> bool {
         if is_over(&self.socket) {
             self.over.store(true, Ordering::SeqCst);
@@ -416,7 +400,6 @@ impl Line {
         self.is_over()
     }
 
-    /// Releases the lock, and wakes the reader if it sleeps.
     fn wake(&self, mut inside: MutexGuard<'_, Inside>) {
         let sleeps = std::mem::take(&mut inside.sleeps);
         drop(inside);
@@ -559,7 +542,6 @@ impl fmt::Debug for UcxStream {
 }
 
 impl UcxStream {
-    /// Verifies that bytes pass through in both directions.
     fn greet(&mut self, side: Side, until: Instant) -> io::Result<()> {
         if side == Side::Client {
             self.write_all(HELLO)?;
@@ -670,7 +652,6 @@ mod tests {
     use std::net::TcpListener;
     use std::thread;
 
-    /// Creates both ends of a stream; `None` if there is no library.
     fn pair() -> Option<(UcxStream, UcxStream)> {
         let streams = match Streams::new(true) {
             Ok(streams) => streams,
@@ -689,7 +670,6 @@ mod tests {
         }))
     }
 
-    /// The seal of the conversation with this number.
     fn seal(of: u8) -> Seal {
         let secret = Secret::new(b"a secret of streams through UCX").unwrap();
         secret.seal([&[of; 32], &[2; 32]])
@@ -782,7 +762,6 @@ mod tests {
         let mut back = vec![0; sent.len()];
         client.read_exact(&mut back).unwrap();
         assert!(back == sent);
-        // If the socket ends, the stream ends on both sides.
         let server = echo.join().unwrap();
         server.socket().shutdown(Shutdown::Both).unwrap();
         assert_eq!(client.read(&mut [0]).unwrap(), 0);
@@ -829,7 +808,6 @@ mod tests {
         assert!(began.elapsed() >= Duration::from_millis(300));
         let spent = crate::process::thread_cpu_time() - cpu;
         assert!(spent < Duration::from_millis(100), "{spent:?}");
-        // If the other side does not read, a writer also waits no longer than its limit.
         client.set_write_timeout(Some(Duration::from_millis(50)));
         let began = Instant::now();
         let error = client.write_all(&bytes(256 << 20)).unwrap_err();
@@ -845,8 +823,7 @@ mod tests {
         let Some((client, server)) = pair() else {
             return;
         };
-        // If a wake were lost, a read would end at its time limit. del 3 6 12 13 17 18 21 22 24 25
-        // 28 30 34 37 41 42 52 61 62 64 65 2
+        // If a wake were lost, a read would end at its time limit.
         let turns = |stream: UcxStream, begins: bool| {
             let (mut reader, mut writer) = stream.split();
             reader.set_timeout(Some(Duration::from_secs(20)));
