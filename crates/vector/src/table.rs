@@ -9,9 +9,8 @@ use crate::InstructionSet;
 use crate::aligned::AlignedFloats;
 use crate::kernel::{Routines, all_below};
 
-/// A table of partial distances, filled by
-/// [`ProductQuantizer::table`](crate::ProductQuantizer::table). Filling the table again allocates
-/// no memory.
+/// Partial distances from [`ProductQuantizer::table`](crate::ProductQuantizer::table). Filling
+/// again allocates nothing.
 #[derive(Clone)]
 pub struct DistanceTable {
     /// `code_bytes` times 256 entries.
@@ -39,7 +38,7 @@ impl DistanceTable {
         }
     }
 
-    /// The length in bytes of the codes that this table scores; 0 before the table is filled.
+    /// The bytes of the codes that this table scores; 0 before it is filled.
     pub fn code_bytes(&self) -> usize {
         self.code_bytes
     }
@@ -49,15 +48,15 @@ impl DistanceTable {
         &self.entries
     }
 
-    /// Resizes the table for codes of `code_bytes` bytes. The caller fills the entries.
+    /// The caller fills the entries.
     pub(crate) fn reshape(&mut self, code_bytes: usize) -> &mut [f32] {
         self.code_bytes = code_bytes;
         self.entries.resize(code_bytes * 256);
         &mut self.entries
     }
 
-    /// Estimates the distances to many vectors. `out[i]` gets the estimate for the code in row
-    /// `ids[i]` of the dense matrix `codes`. Codes are prefetched.
+    /// Estimates the distances to the codes in rows `ids` of the dense matrix `codes`, which are
+    /// prefetched, into `out`.
     ///
     /// # Panics
     ///
@@ -90,7 +89,7 @@ impl DistanceTable {
         }
     }
 
-    /// The estimate for one code; it equals the estimate that [`DistanceTable::score`] gives.
+    /// The estimate for one code, as [`DistanceTable::score`] gives it.
     ///
     /// # Panics
     ///

@@ -1,8 +1,6 @@
-//! Training of one chunk's centroids. K-means++ chooses points that lie apart; then Lloyd's
-//! iterations move each centroid to the mean of its points.
-//!
-//! Every random choice follows from the seed and the chunk, and every sum has a fixed order. So the
-//! result does not depend on threads or processors.
+//! Training of one chunk's centroids, by k-means++ and Lloyd's iterations. Random choices follow
+//! from the seed and the chunk, and sums have a fixed order, so threads and processors do not
+//! matter.
 
 use std::sync::Arc;
 
@@ -15,11 +13,11 @@ use crate::quantiser::{CENTROIDS, transpose};
 /// The parameters of a training.
 #[derive(Clone, Debug)]
 pub struct Training {
-    /// The most iterations of Lloyd's algorithm. Training stops earlier if an iteration changes no
-    /// assignment.
+    /// The most iterations of Lloyd's algorithm; an iteration without a changed assignment is the
+    /// last.
     pub iterations: usize,
-    /// Training also stops after the first iteration that reduces the squared error by less than
-    /// this share; 0 for never.
+    /// Training also stops after an iteration that reduces the squared error by less than this
+    /// share.
     pub least_gain: f64,
     /// The seed of the choice of the first centroids.
     pub seed: u64,
@@ -31,7 +29,6 @@ pub struct Training {
 }
 
 impl Default for Training {
-    /// 12 iterations without a least gain, seed 0, one thread, no weights.
     fn default() -> Training {
         Training {
             iterations: 12,
@@ -43,7 +40,7 @@ impl Default for Training {
     }
 }
 
-/// The SplitMix64 generator. It is small, and good enough to choose points.
+/// SplitMix64: small, and good enough to choose points.
 struct Random(u64);
 
 impl Random {
@@ -55,7 +52,6 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number in [0, 1).
     fn fraction(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -65,12 +61,10 @@ impl Random {
     }
 }
 
-/// The points of one chunk, `[count][width]`.
 struct Chunk<'a> {
     points: Vec<f32>,
     count: usize,
     width: usize,
-    /// A weight for each point, if weights differ.
     weights: Option<&'a [f32]>,
 }
 
@@ -80,8 +74,8 @@ impl Chunk<'_> {
     }
 }
 
-/// Trains the 256 centroids, `[256][width]`, of the dimensions `first .. first + width`, from a
-/// sample of finite vectors.
+/// Trains centroids, `[256][width]`, of the dimensions `first .. first + width`, from finite
+/// vectors.
 pub(crate) fn train_chunk(
     routines: &Routines,
     sample: &[f32],
@@ -142,17 +136,15 @@ pub(crate) fn train_chunk(
     centroids
 }
 
-/// Multiplies distances by the weights of their points.
 fn scale(distances: &mut [f32], weights: &[f32]) {
     for (distance, weight) in distances.iter_mut().zip(weights) {
         *distance *= weight;
     }
 }
 
-/// K-means++: each next centroid is a point, drawn with a probability proportional to its weight
-/// times its squared distance from the nearest centroid so far. If every point is a centroid
-/// already, copies of the first one fill up the array. Such copies get no points, because ties go
-/// to the lowest number.
+/// K-means++: each next centroid is a point, drawn with a probability proportional to weight times
+/// squared distance to the nearest centroid. If every point is a centroid already, copies of the
+/// first one fill up the array. Copies get no points, because ties go to the lowest number.
 fn choose(routines: &Routines, chunk: &Chunk, random: &mut Random) -> Vec<f32> {
     let Chunk {
         count,
@@ -214,8 +206,8 @@ fn choose(routines: &Routines, chunk: &Chunk, random: &mut Random) -> Vec<f32> {
     centroids
 }
 
-/// Draws an index with a probability proportional to its weight. `sums` has the sum of each block
-/// of weights. `None` if all weights are zero.
+/// Draws an index with a probability proportional to its weight. `sums` has the sum of each block.
+/// `None` if all weights are zero.
 fn draw(weights: &[f32], sums: &[f32], random: &mut Random) -> Option<usize> {
     let total: f64 = sums.iter().map(|sum| f64::from(*sum)).sum();
     if total.is_infinite() {
@@ -249,7 +241,7 @@ fn draw(weights: &[f32], sums: &[f32], random: &mut Random) -> Option<usize> {
     fallback
 }
 
-/// Draws as [`draw`] does, for weights that overflow in f32, by themselves or in their sums.
+/// For weights that overflow in f32, by themselves or in their sums.
 fn draw_far(weights: &[f32], random: &mut Random) -> Option<usize> {
     let far = weights.iter().filter(|weight| weight.is_infinite()).count();
     if far > 0 {
@@ -278,9 +270,8 @@ fn draw_far(weights: &[f32], random: &mut Random) -> Option<usize> {
     last
 }
 
-/// Moves each centroid to the mean of its points. A centroid without points moves to the point with
-/// the largest weighted distance (`distances`) from its own centroid. Each such centroid takes
-/// another point.
+/// Moves each centroid to the mean of its points. One without points moves to the point with the
+/// largest weighted distance to its centroid, each to another one.
 fn move_to_means(chunk: &Chunk, codes: &[u8], distances: &mut [f32], centroids: &mut [f32]) {
     let width = chunk.width;
     let mut sums = vec![0f64; CENTROIDS * width];

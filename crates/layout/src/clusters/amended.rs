@@ -116,9 +116,9 @@ impl AmendedFile {
     /// the name in errors.
     ///
     /// # Errors
-    /// Fails if the length does not match the counts, there is no cluster, or a posting list is too
-    /// short or of no cluster; or if segments are empty or do not ascend, or first vectors do not
-    /// ascend from the end of the build.
+    /// Fails if the length does not match the counts, or a cluster is missing or unknown. Other
+    /// errors are a posting list that is too short, an empty segment, and a wrong order of segments
+    /// or first vectors.
     pub fn decode(
         payload: &[u8],
         (built, vectors): (u32, u32),

@@ -307,8 +307,7 @@ impl Lanes for Neon {
     }
 }
 
-/// Converts four binary16 numbers to binary32 by the arithmetic of `half_to_f32`. The intrinsic for
-/// it is newer than the oldest compiler that is supported.
+/// By the arithmetic of `half_to_f32`. The intrinsic is newer than the oldest supported compiler.
 #[inline(always)]
 unsafe fn widen_half(half: uint16x4_t) -> float32x4_t {
     // SAFETY: the caller has the instruction set.
