@@ -15,9 +15,9 @@
 //! | … | s × bytes a vector | vectors |
 //!
 //! From format version 2 on, vectors may be *rounded* if the elements of the index are larger than
-//! a byte. An element is then a signed byte, and a vector has as many bytes as dimensions. The step,
-//! an f32 above 0, is inserted at offset 16. Rounding saves memory, and suffices to choose the nodes
-//! that a search starts from.
+//! a byte. An element is then a signed byte, and a vector has as many bytes as dimensions. The
+//! step, an f32 above 0, is inserted at offset 16. Rounding saves memory, and suffices to choose
+//! the nodes that a search starts from.
 
 use crate::error::LayoutError;
 

@@ -53,8 +53,8 @@ impl GrowingBytes {
         })
     }
 
-    /// Appends bytes, and returns their offset. A reader sees none of them or all. If the capacity is
-    /// too small, returns `None` and changes nothing. An append never waits for readers.
+    /// Appends bytes, and returns their offset. A reader sees none of them or all. If the capacity
+    /// is too small, returns `None` and changes nothing. An append never waits for readers.
     pub fn append(&self, bytes: &[u8]) -> Option<usize> {
         // If a thread panicked with the lock held, it had published none or all of its bytes.
         let _turn = self

@@ -1,22 +1,19 @@
-//! Tests of records that continue from page to page, in segments of version 2.
+//! Tests of records that continue from page to page.
 
 use super::*;
 use crate::RunsOn;
 
-/// A record of a segment: external id and vector.
 type Vector = (u64, Vec<u8>);
 
 fn shape(largest: usize) -> SlottedShape {
     SlottedShape::running_on(Element::F32, 1536, 64, largest).unwrap()
 }
 
-/// The bytes of a page for a record that starts at the beginning of the page and continues on the
-/// next page. The next constant is the bytes of a page that has only the continuation of a record.
+/// The bytes of a page for a record that starts and continues; then those of a mere continuation.
 const ROOM: usize = BLOCK - 28;
 const GOING_ON: usize = ROOM - 4;
 
-/// A segment's pages, the number of records that start on each, and the records that continue on
-/// further pages.
+/// The pages, the number of records that start on each, and the records that continue.
 struct Written {
     shape: SlottedShape,
     pages: Vec<u8>,
@@ -78,7 +75,6 @@ impl Written {
         &self.pages[page * BLOCK..(page + 1) * BLOCK]
     }
 
-    /// The page on which each record starts, and its number of pages.
     fn places(&self) -> Vec<(usize, usize)> {
         let mut places = Vec::new();
         for (page, &count) in self.counts.iter().enumerate() {
@@ -92,7 +88,6 @@ impl Written {
         places
     }
 
-    /// Reads the record in a slot of a page; the pages may be damaged.
     fn read(&self, pages: &[u8], page: usize, slot: usize) -> Result<Vector, LayoutError> {
         let all = &pages[page * BLOCK..];
         let (here, behind) = all.split_at(BLOCK);
@@ -158,7 +153,6 @@ fn nothing_is_wasted_but_heads_and_ends_that_are_not_worth_it() {
     let written = write(0, &vectors([1281; 300]));
     assert!(written.runs.is_empty());
     assert_eq!(written.count(), 100);
-    // Short records stay on one page too.
     let written = write(0, &vectors((0..2000).map(|at| 80 + at % 40)));
     assert!(written.runs.is_empty());
 }
@@ -206,7 +200,6 @@ fn a_shape_says_how_many_pages_a_record_may_stand_on() {
     assert_eq!(header.version, 1);
     let (back, _) = SlottedShape::from_header(&header, "v").unwrap();
     assert_eq!((back.blocks_per_page(), back.runs_on()), (2, false));
-    // More pages than the records can need.
     let text = SlottedShape::from_header(&shape(5000).header(0, 3, 10), "v").unwrap_err();
     assert!(text.to_string().contains("number of pages"), "{text}");
 }
@@ -223,8 +216,7 @@ fn what_a_page_cannot_have_is_refused() {
         let read = SlottedView::open(&shape, &bytes, page as u64, true, "v");
         read.map(|_| ()).unwrap_err().to_string()
     };
-    // The refused pages: one without records, one with a width for lengths of lists, and one with a
-    // continuation that is longer than the space before the first record.
+    // Without records, with a width for lengths of lists, and with too long a continuation.
     let text = refused(0, &|bytes| bytes[4..6].fill(0));
     assert!(text.contains("count of records"), "{text}");
     let text = refused(0, &|bytes| bytes[7] |= 1);
@@ -236,11 +228,9 @@ fn what_a_page_cannot_have_is_refused() {
         text.contains("bytes of a record that began before"),
         "{text}"
     );
-    // A relocated page.
     let text = refused(0, &|bytes| bytes[7] |= RELOCATED);
     assert!(text.contains("relocated"), "{text}");
 
-    // The continuation must be present, and must have the remaining bytes of the record.
     let view = SlottedView::open(&shape, written.page(0), 0, true, "v").unwrap();
     let mut scratch = Vec::new();
     let last = view.len() - 1;
@@ -259,8 +249,7 @@ fn what_a_page_cannot_have_is_refused() {
 
 #[test]
 fn a_page_does_not_go_on_on_one_of_another_time() {
-    // Two files with records of the same lengths: each page is intact, and has the same header in
-    // both.
+    // Each page is intact, and has the same header in both files.
     let (mut old, new) = (vectors([3000, 4500, 9000]), vectors([3000, 4500, 9000]));
     old.iter_mut().for_each(|(_, vector)| vector.reverse());
     let (old, new) = (write(0, &old), write(0, &new));
@@ -270,7 +259,6 @@ fn a_page_does_not_go_on_on_one_of_another_time() {
         pages[lost * BLOCK..(lost + 1) * BLOCK].copy_from_slice(old.page(lost));
         let text = new.read(&pages, page, slot).unwrap_err().to_string();
         assert!(text.contains("checksum of the page before"), "{text}");
-        // The records that start on the old page can still be read.
         SlottedView::open(&new.shape, old.page(lost), lost as u64, true, "v").unwrap();
     }
 }
@@ -304,7 +292,7 @@ fn a_page_that_is_finished_goes_on_as_it_was() {
     assert!(builder.is_empty());
 }
 
-/// Records of any length, often about as long as one page or several.
+/// Often about as long as one page or several.
 fn any_vectors() -> impl Strategy<Value = Vec<Vector>> {
     let length = prop_oneof![
         0usize..300,
