@@ -1,5 +1,4 @@
-//! An adapter for reads of any byte range of a tier. If the device reads only whole blocks, the
-//! adapter reads the blocks around the requested bytes.
+//! An adapter for reads of any byte range of a tier, which reads the blocks around the bytes.
 //!
 //! ```text
 //!   requested          |--- 272 bytes ---|
@@ -7,8 +6,7 @@
 //! ```
 //!
 //! Structures that are laid out for memory (rows of a CSR graph, groups of clusters) start at any
-//! byte of their file. A tier from which any byte range can be read needs no adapter, and
-//! [`bytewise`] returns it unchanged.
+//! byte of their file.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -17,8 +15,8 @@ use crate::error::TierError;
 use crate::executor::Thread;
 use crate::tier::{Completion, ReadQueue, Request, Tier, check};
 
-/// Returns the tier itself if any byte range of it can be read. Otherwise returns a tier that reads
-/// the blocks around a requested range.
+/// The tier itself if any byte range of it can be read; otherwise one that reads the blocks around
+/// it.
 pub fn bytewise(tier: Arc<dyn Tier>) -> Arc<dyn Tier> {
     match tier.alignment() {
         1 => tier,
@@ -62,7 +60,7 @@ impl Tier for Bytewise {
     }
 }
 
-/// A request for which blocks are read: the caller's tag, and the requested part of these blocks.
+/// The caller's tag, and the requested part of the blocks.
 #[derive(Clone, Copy)]
 struct Asked {
     tag: u64,
@@ -75,8 +73,7 @@ struct Parts {
     size: u64,
     alignment: u64,
     queue: Box<dyn ReadQueue>,
-    /// The requests in flight. The tag of a read of blocks is an index into this array. Free
-    /// indexes are reused.
+    /// The tag of a read of blocks is an index into this array. Free indexes are reused.
     asked: Vec<Asked>,
     free: Vec<u32>,
 }

@@ -4,15 +4,15 @@ use std::io;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Opens a file. If the process has reached its soft limit of open files, raises the soft limit to
-/// the hard limit and opens the file again.
+/// Opens a file. If the process has reached its soft limit of open files, raises it to the hard
+/// limit and tries again.
 ///
-/// A large decoupled index has thousands of segments, each with a descriptor, and many systems
-/// start programs with a limit of 1024. The limit is not raised earlier, since programs that use
-/// `select` rely on small descriptors.
+/// A large decoupled index has thousands of segments with a descriptor each, and many systems start
+/// programs with a limit of 1024. Programs that use `select` rely on small descriptors, so the
+/// limit is not raised earlier.
 ///
 /// # Errors
-/// The function returns the errors of `open`.
+/// Returns the errors of `open`.
 pub fn with_descriptors<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     match open() {
         Err(error) if error.raw_os_error() == Some(libc::EMFILE) && raise() => open(),
@@ -20,8 +20,7 @@ pub fn with_descriptors<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
-/// Raises the soft limit to the hard limit. The result is `false` if they are equal already, or the
-/// system refuses it.
+/// `false` if the limits are equal already, or the system refuses.
 fn raise() -> bool {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current == limit.maximum {
@@ -31,12 +30,11 @@ fn raise() -> bool {
     setrlimit(Resource::Nofile, limit).is_ok()
 }
 
-/// If the hard limit of a process is higher than this number, its open files are not counted. Such
-/// a limit is rarely reached, and counting takes time.
+/// A higher hard limit is rarely reached, and counting open files takes time.
 const MANY: u64 = 8 << 10;
 
-/// The number of files that this process may still open, and its hard limit of open files. The
-/// result is `None` if the limit is above `MANY`, or the system does not report the open files.
+/// The number of files that this process may still open, and its hard limit; `None` if the limit is
+/// above `MANY`, or unknown.
 pub fn descriptors_left() -> Option<(u64, u64)> {
     let most = (getrlimit(Resource::Nofile).maximum).filter(|&most| most <= MANY)?;
     let list = || std::fs::read_dir(format!("/proc/{}/fd", std::process::id()));

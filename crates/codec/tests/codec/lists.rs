@@ -1,11 +1,10 @@
-//! Tests of adjacency lists. Decoding restores the lists, and no code is longer than the documented
-//! bound.
+//! Tests of adjacency lists.
 
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use stratann_codec::{CodecError, ListCodec, ListModel, ListTrainer, elias_fano};
 
-/// Returns neighbours that are mostly near `own`, as in a graph in locality order.
+/// Mostly near `own`, as in a graph in locality order.
 fn near(own: u32, nodes: u32, degree: usize, seed: u64) -> Vec<u32> {
     let mut state = seed;
     let mut ids = std::collections::BTreeSet::new();

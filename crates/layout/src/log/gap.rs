@@ -10,6 +10,7 @@ use crate::block::{u32_at, u64_at};
 /// look like many records.
 const EFFORT: u64 = 8;
 
+/// A position of a log without a record, and the state of the search after it.
 #[derive(Debug, Clone)]
 pub struct Gap {
     shape: LogShape,

@@ -128,7 +128,6 @@ fn sample_of_1() -> Manifest {
     }
 }
 
-/// Frames a body that a test has written.
 fn framed(body: &str) -> Vec<u8> {
     framed_as(FORMAT_VERSION, body)
 }
@@ -229,7 +228,6 @@ fn newer_version_is_refused() {
     decode_value(&value).unwrap_err();
 }
 
-/// A feature bit that no version has yet.
 const UNKNOWN: u64 = 1 << 40;
 
 #[test]
@@ -468,7 +466,6 @@ fn the_keys_are_all_that_there_are() {
         let keys = value.as_object().unwrap().keys().cloned();
         keys.collect::<std::collections::BTreeSet<String>>()
     };
-    // The two manifests have the keys of indexes of all kinds.
     let found = &keys_of(&sample()) | &keys_of(&clustered());
     assert_eq!(found.len(), KEYS.len());
     assert!(KEYS.iter().all(|&(key, _)| found.contains(key)));
@@ -506,7 +503,6 @@ fn manifests_of_earlier_versions_are_written_as_they_were() {
         };
         let text = String::from_utf8(then.encode()).unwrap();
         assert_eq!(Manifest::decode(text.as_bytes(), "MANIFEST").unwrap(), then);
-        // The text has the keys of this version in their order, and no later keys.
         let keys = |text: &str| -> Vec<String> {
             let lines = text.lines().filter(|line| line.starts_with("  \""));
             let key = |line: &str| line.split('"').nth(1).unwrap().to_owned();
@@ -587,7 +583,6 @@ fn a_placement_has_its_feature_bit() {
         text.contains("the placement at offset 34 is 6; expected at most 5"),
         "{text}"
     );
-    // Version 1 has no placement.
     let mut value = body(&sample_of_1());
     value["format_version"] = 3.into();
     let text = Manifest::decode(&framed_as(3, &value.to_string()), "MANIFEST")
@@ -925,7 +920,6 @@ proptest! {
     }
 }
 
-/// A manifest of a cluster index.
 fn clustered() -> Manifest {
     Manifest {
         reader_features: KIND,

@@ -16,8 +16,8 @@ use crate::reactor::Reactor;
 use crate::tier::{Completion, ReadQueue, Request, Tier, check};
 use crate::timers::Precision;
 
-/// An open file in the memory of another process. On each thread, one connection with many reads in
-/// flight serves all queues of this file and of other files of the same server.
+/// An open file in the memory of another process. All queues of a thread for one server share a
+/// connection.
 #[derive(Clone)]
 pub struct RemoteTier {
     file: RemoteFile,
@@ -73,7 +73,7 @@ struct RemoteQueue {
     link: Rc<Link>,
     reactor: Rc<Reactor>,
     letters: Rc<Letters>,
-    /// The sleep until the next check whether the server has stalled.
+    /// Until the next check whether the server has stalled.
     sleep: Option<Sleep>,
 }
 

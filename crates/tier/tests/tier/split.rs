@@ -1,5 +1,4 @@
-//! Tests of several volumes joined as one. They check the volume of each file, the order in which
-//! files become durable, and that no two indexes share a volume.
+//! Tests of several volumes joined as one.
 
 use std::sync::Arc;
 
@@ -38,8 +37,7 @@ fn each_file_is_where_its_name_says() {
     assert_eq!(home.list().unwrap(), ["MANIFEST", "one", "three-1"]);
     assert_eq!(one.list().unwrap(), ["one-2"]);
     assert_eq!(two.list().unwrap(), ["two-1"]);
-    // If a file is on a volume to which its name does not lead, the combined volume does not have
-    // the file.
+    // A file on a volume to which its name does not lead.
     home.create("one-3").unwrap();
     assert!(!whole.exists("one-3").unwrap());
     let names = ["MANIFEST", "one", "one-2", "three-1", "two-1"];
@@ -50,8 +48,7 @@ fn each_file_is_where_its_name_says() {
     assert!(whole.list().unwrap().is_empty() && two.list().unwrap().is_empty());
 }
 
-/// After any crash, and whichever sync fails, every file that the manifest names exists on its
-/// volume.
+/// After any crash, and whichever sync fails, every file that the manifest names exists.
 #[test]
 fn a_name_at_home_is_durable_behind_those_that_were_made_before_it() {
     let commit = |volume: &dyn Volume| -> Result<(), TierError> {
@@ -112,7 +109,6 @@ fn a_name_at_home_is_durable_behind_those_that_were_made_before_it() {
     }
 }
 
-/// In a crash, each disk loses writes independently of the others.
 #[test]
 fn disks_crash_at_once_and_apart() {
     let machine = SimVolume::joined(3, join);
@@ -160,12 +156,11 @@ fn a_volume_belongs_to_one_index() {
         let error = refused.unwrap_err();
         assert!(matches!(error, TierError::Taken { .. }), "{error}");
     };
-    // The first two calls pass volumes of another index as a part: a part, then the primary volume.
-    // The third call passes a part as the primary volume.
+    // A part of another index as a part, its primary volume as a part, and its part as the primary
+    // volume.
     taken(&new(), &one, &new());
     taken(&new(), &home, &new());
     taken(&one, &new(), &new());
-    // This volume has files, but no mark.
     let full = new();
     full.create("one-1").unwrap();
     taken(&home, &full, &two);

@@ -9,7 +9,8 @@ fn shape(largest: usize) -> SlottedShape {
     SlottedShape::running_on(Element::F32, 1536, 64, largest).unwrap()
 }
 
-/// The bytes of a page for a record that starts and continues; then those of a mere continuation.
+/// The bytes of a page for a record that starts and continues. The next constant is the bytes for
+/// a mere continuation.
 const ROOM: usize = BLOCK - 28;
 const GOING_ON: usize = ROOM - 4;
 
