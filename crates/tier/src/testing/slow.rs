@@ -75,7 +75,7 @@ struct SlowQueue {
     inner: Box<dyn ReadQueue>,
     tier: Slow,
     reactor: Rc<Reactor>,
-    /// The times after each of which any one read may complete, earliest first.
+    /// The times, earliest first. After each time, any one read may complete.
     due: VecDeque<Instant>,
     sleep: Option<Sleep>,
 }
