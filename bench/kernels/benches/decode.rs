@@ -25,7 +25,6 @@ fn numbers(seed: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// Sums of six uniform numbers.
 fn bell(seed: u64) -> impl Iterator<Item = f32> {
     let mut numbers = numbers(seed);
     std::iter::from_fn(move || {

@@ -29,7 +29,6 @@ fn rows(element: Element, elements: usize) -> Vec<u8> {
         Element::F32 => numbers
             .flat_map(|x| (x as f32 / (1u64 << 31) as f32).to_le_bytes())
             .collect(),
-        // The exponents of 0.25 to 1, any fraction.
         Element::F16 => numbers
             .flat_map(|x| (0x3400 + x as u16 % 0x0800).to_le_bytes())
             .collect(),

@@ -53,7 +53,7 @@ fn words(bytes: &[u8]) -> Vec<u32> {
         .collect()
 }
 
-/// In the fastest of 100 passes of `count` calls.
+/// The fastest of 100 passes of `count` calls.
 fn nanoseconds(count: usize, mut call: impl FnMut(usize)) -> f64 {
     (0..100)
         .map(|_| {
@@ -170,8 +170,6 @@ fn vectors(element: Element, bytes: &[u8]) -> Outcome {
         shape.dim()
     );
 
-    // The codec of the DecoupleVS paper: one table, and a base vector for each chunk whose codes it
-    // shortens.
     let chunk = CHUNK / size * size;
     let bases: Vec<Option<Vec<u8>>> = rows
         .chunks(chunk)

@@ -1,12 +1,11 @@
 //! Access to single bits of a byte string, from either end.
 
-/// The least bits of a window. Bits beyond the end of the bytes are zero.
+/// The least number of bits of a window. Bits beyond the end of the bytes are zero.
 pub(crate) const WINDOW: u32 = 57;
 
 pub(crate) struct BitWriter<'a> {
     out: &'a mut Vec<u8>,
     buffer: u64,
-    /// Between calls, at most 7.
     filled: u32,
 }
 
@@ -32,7 +31,6 @@ impl<'a> BitWriter<'a> {
         }
     }
 
-    /// Unused bits of the last byte are zero.
     pub(crate) fn finish(self) {
         if self.filled > 0 {
             self.out.push(self.buffer as u8);
@@ -55,7 +53,6 @@ pub(crate) fn window(bytes: &[u8], bit: usize) -> u64 {
     word >> (bit & 7)
 }
 
-/// A [`window`] of a backward stream.
 #[inline(always)]
 pub(crate) fn window_backward(bytes: &[u8], bit: usize) -> u64 {
     let at = bit >> 3;
@@ -85,7 +82,6 @@ fn backward_at_start(rest: &[u8]) -> u64 {
     u64::from_be_bytes(eight)
 }
 
-/// Without leading zeros: 0 for 0, 32 for `u32::MAX`.
 pub(crate) fn bit_length(value: u32) -> u32 {
     32 - value.leading_zeros()
 }

@@ -16,7 +16,6 @@ use crate::bits::BitWriter;
 use crate::error::CodecError;
 use crate::model::Reader;
 
-/// The most bits of a word in any code.
 pub(crate) const MAX_LENGTH: u32 = 12;
 pub(crate) const ESCAPE: usize = 256;
 pub(crate) const BYTE_SYMBOLS: usize = 257;
@@ -29,8 +28,8 @@ pub(crate) struct PrefixCode {
 }
 
 impl PrefixCode {
-    /// The code with the fewest bits for these counts, with words of at most `limit` bits. It has
-    /// at least two words, perhaps for symbols with a count of 0.
+    /// The shortest code for these counts, with words of at most `limit` bits. It has two words or
+    /// more.
     pub(crate) fn from_counts(counts: &[u64], limit: u32) -> PrefixCode {
         let mut present: Vec<(u64, u16)> = (0u16..)
             .zip(counts)
@@ -47,7 +46,6 @@ impl PrefixCode {
         PrefixCode::new(package_merge(&present, counts.len(), limit))
     }
 
-    /// The shortest of four codes over bytes for these counts, each with the escape.
     pub(crate) fn from_byte_counts(counts: &[u64; 256], limit: u32) -> PrefixCode {
         let total: u64 = counts.iter().sum();
         // A byte gets a word if its ideal length is at most `limit + slack` bits.
@@ -131,8 +129,7 @@ impl PrefixCode {
         }
     }
 
-    /// Reads a code with words of at most `limit` bits. Refuses a code that is not complete, and a
-    /// code over bytes without the escape that lacks a byte.
+    /// Refuses a code that is not complete, and a code over bytes that lacks a byte and the escape.
     pub(crate) fn read(
         reader: &mut Reader<'_>,
         symbols: usize,
@@ -177,9 +174,8 @@ impl PrefixCode {
     }
 }
 
-/// The lengths of the optimal code with words of at most `limit` bits, by the package-merge
-/// algorithm of Larmore and Hirschberg. `present` has at least two pairs of a count and a symbol,
-/// ascending.
+/// The lengths of the optimal code, by the package-merge algorithm of Larmore and Hirschberg.
+/// `present` has at least two pairs of a count and a symbol, ascending.
 fn package_merge(present: &[(u64, u16)], symbols: usize, limit: u32) -> Vec<u8> {
     let leaves = || present.iter().map(|&(count, symbol)| (count, vec![symbol]));
     let mut level: Vec<(u64, Vec<u16>)> = Vec::new();
@@ -227,7 +223,6 @@ fn package_merge(present: &[(u64, u16)], symbols: usize, limit: u32) -> Vec<u8> 
 #[derive(Debug, Clone)]
 pub(crate) struct Triples<const SIZE: usize> {
     entries: Box<[u32; SIZE]>,
-    /// The length of the word of each symbol except the escape.
     lengths: Box<[u8; 256]>,
 }
 
@@ -248,8 +243,7 @@ impl<const SIZE: usize> Triples<SIZE> {
                     }
                     break;
                 }
-                // This word needs more bits than the index has left. The look-up took zeros for
-                // bits that may be ones in a stream.
+                // This word needs bits that are missing: the look-up took zeros for them.
                 if u32::from(length) > left {
                     break;
                 }
@@ -284,7 +278,6 @@ mod tests {
     use super::*;
     use crate::bits::window;
 
-    /// By Huffman's algorithm, without a limit of the words.
     fn huffman_bits(counts: &[u64]) -> u64 {
         let mut heap: Vec<u64> = counts.iter().copied().filter(|&c| c > 0).collect();
         let mut bits = 0;
@@ -379,8 +372,7 @@ mod tests {
 
     #[test]
     fn a_code_without_an_escape_must_know_every_byte() {
-        // Byte 0 and the escape have no word, and the word of byte 1 has 7 bits. So the code is
-        // complete, but cannot code byte 0.
+        // This code is complete, but cannot code byte 0.
         let mut lengths = [8u8; BYTE_SYMBOLS];
         lengths[0] = 0;
         lengths[1] = 7;

@@ -39,7 +39,6 @@ pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
 
-/// The number must be within `bytes`.
 #[inline]
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
@@ -86,8 +85,7 @@ pub fn check(block: &[u8], number: u64, file: &str) -> Result<(), LayoutError> {
     }
 }
 
-/// The number and the stored checksum of block `at`, not 0, of the page that begins at block
-/// `first`.
+/// Block `at` is not 0, and its page begins at block `first`.
 #[inline]
 fn further_checksum(page: &[u8], first: u64, at: usize) -> (u64, u32) {
     let number = first.saturating_add(at as u64);
@@ -180,7 +178,7 @@ mod tests {
 
     #[test]
     fn checksum_is_crc32c() {
-        // The published check value of CRC-32C, whatever crate computes it.
+        // The check value that CRC-32C publishes.
         assert_eq!(crc32c::crc32c(b"123456789"), 0xe306_9283);
         let mut bytes = 5u64.to_le_bytes().to_vec();
         bytes.extend_from_slice(b"abc");

@@ -56,10 +56,8 @@ use crate::runs::{RunsOn, byte_count};
 /// Format version of these files. 1: the first; 2: records span pages.
 pub const FORMAT_VERSION: u32 = 2;
 
-/// Bytes of a chunk besides its boundaries and its base vector.
 const CHUNK_FIXED: usize = 12;
 
-/// The bits for the parts that a chunk has.
 const BASE: u32 = 1;
 const GARBAGE: u32 = 2;
 const RUNS_ON: u32 = 4;
@@ -374,8 +372,8 @@ impl NextChunk {
         Ok(())
     }
 
-    /// Reads the last node of a page, at offset `at`. Returns the number of the page's nodes: at
-    /// least `least`. The rest of the chunk has `left` records.
+    /// Returns the number of the page's nodes, at least `least`. The rest of the chunk has `left`
+    /// records.
     fn page(
         &mut self,
         reader: &PayloadReader<'_>,
@@ -406,11 +404,9 @@ impl NextChunk {
 }
 
 struct Garbage {
-    /// Empty if there are no dead slots at all.
     counts: std::vec::IntoIter<u16>,
     slots: Vec<u16>,
     at: usize,
-    /// The slots of the pages that were read.
     taken: usize,
 }
 

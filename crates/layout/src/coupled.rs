@@ -352,7 +352,6 @@ impl<'a> PageView<'a> {
         (0..self.len()).find(|&slot| self.named(slot) == node)
     }
 
-    /// The slot must exist.
     #[inline]
     fn named(&self, slot: usize) -> u32 {
         u32_at(self.records.behind(slot), 0)
@@ -521,7 +520,6 @@ mod tests {
             (Element::F32, 1536, 64, 1, 2),
             (Element::F16, 96, 32, 12, 1),
             (Element::I8, 1, 1, 204, 1),
-            // The largest record of one block, and one element more.
             (Element::F32, 1018, 1, 1, 1),
             (Element::F32, 1019, 1, 1, 2),
             (Element::F32, 65_536, 4096, 1, 69),
@@ -604,7 +602,6 @@ mod tests {
             (Element::F32, 1536, 64, 1),
             (Element::F16, 96, 32, 12),
             (Element::I8, 1, 1, 170),
-            // The largest record of one block with space for a node number, and one element more.
             (Element::F32, 1017, 1, 1),
             (Element::F32, 1018, 1, 0),
             (Element::F32, 1019, 1, 1),
@@ -806,7 +803,6 @@ mod tests {
             &PageView::open(&shape, &page, 11, Some(1), true, "g").unwrap(),
             &nodes,
         );
-        // The checksum of the second block includes its number in the file: 1 + 2 * 11 + 1.
         assert_eq!(page[4..8], block::checksum(24, &page[4096..]).to_le_bytes());
     }
 

@@ -302,8 +302,7 @@ impl CsrShape {
         }
         let links = &list[2..];
         let (bits, mask) = (self.link_bits as usize, (1u64 << self.link_bits) - 1);
-        // A window of eight bytes contains each link: up to seven bits before it, and up to 32
-        // bits.
+        // A window of eight bytes contains each link: up to seven bits before it, and its 32.
         let windows = match links.len() {
             bytes @ 8.. => (((bytes - 8) * 8 + 7) / bits + 1).min(degree),
             _ => 0,
@@ -444,7 +443,6 @@ mod tests {
             let mut links = vec![9];
             shape.links(row.list, node.into(), "f", &mut links).unwrap();
             prop_assert_eq!(links, list);
-            // The row is valid for no other node, and with no other bytes.
             CsrRow::open(&shape, bytes, u64::from(node) + 1, true, "f").unwrap_err();
             let mut flipped = bytes.to_vec();
             flipped[(id % bytes.len() as u64) as usize] ^= 1 << (id % 8);

@@ -34,11 +34,9 @@ pub struct PageDirectory {
     first: u32,
     nodes: u64,
     pages: u64,
-    /// A bit for each node, set for the first node of each page, up to a multiple of [`WORDS`].
+    /// A bit for each node, set for the first node of a page, up to a multiple of [`WORDS`].
     bits: Vec<u64>,
-    /// The set bits before each group of [`RANKED`] nodes.
     ranks: Vec<u32>,
-    /// The pages without a node, ascending.
     empty: Vec<u32>,
 }
 
@@ -109,8 +107,7 @@ impl PageDirectory {
 
     #[inline]
     fn nth_in_use(&self, nth: u64) -> u64 {
-        // An empty page is before the result if at most `nth` pages in use come before the empty
-        // page.
+        // A page without nodes is before the result if at most `nth` other pages precede it.
         let (mut low, mut high) = (0, self.empty.len());
         while low < high {
             let middle = low + (high - low) / 2;
@@ -477,7 +474,6 @@ mod tests {
                 0 => 0,
                 models => nodes.div_ceil(models) as u32,
             };
-            // With few nodes this may be one segment too many.
             prop_assume!(segment_vectors == 0 || nodes.div_ceil(u64::from(segment_vectors)) == vector_models.len() as u64);
             let file = DirectoryFile { list_model, segment_vectors, vector_models, counts };
             let pages = file.counts.len() as u64;

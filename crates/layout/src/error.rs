@@ -214,7 +214,6 @@ impl LayoutError {
     }
 }
 
-/// `offset` is the position of `bytes` in `file`.
 pub(crate) fn check_zero(bytes: &[u8], offset: u64, file: &str) -> Result<(), LayoutError> {
     match bytes.iter().position(|&byte| byte != 0) {
         None => Ok(()),

@@ -13,7 +13,6 @@ pub const MAX_DIMENSION: usize = 65_536;
 /// The largest degree (neighbours of a node) that the format supports.
 pub const MAX_DEGREE: usize = 4096;
 
-/// The id, the degree and two zero bytes.
 const RECORD_FIXED: usize = 12;
 
 /// The positions of records of one length, for [`CoupledShape`](crate::CoupledShape) and
@@ -31,8 +30,8 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// For records with `behind` bytes after their lists. Refuses 0, a dimension above
-    /// [`MAX_DIMENSION`], and a degree above [`MAX_DEGREE`].
+    /// `behind` is the bytes after a list. Refuses 0 and numbers above [`MAX_DIMENSION`] or
+    /// [`MAX_DEGREE`].
     pub(crate) fn new(
         element: Element,
         dim: usize,
@@ -175,8 +174,7 @@ impl Geometry {
         page.saturating_mul(self.blocks as u64).saturating_add(1)
     }
 
-    /// Refuses a number of nodes, at byte `nodes_at` of the file, that exceeds node numbers or does
-    /// not match the length of the file.
+    /// The number of nodes is at byte `nodes_at` of the file.
     pub(crate) fn check_nodes(
         &self,
         nodes: u64,
@@ -217,10 +215,9 @@ pub(crate) fn record_bytes(element: Element, dim: usize, degree: usize, behind: 
         .saturating_add(RECORD_FIXED)
 }
 
-/// The blocks per page and the records per page: as many records as fit a block, or one record on
-/// the fewest blocks.
+/// As many records as fit a block, or one record on the fewest blocks.
 pub(crate) fn fit(record_bytes: usize) -> (usize, usize) {
-    // Each block has four bytes for its checksum, and the page four for the count of records.
+    // Each block has a checksum of four bytes, and the page a count of four bytes.
     let blocks = record_bytes.saturating_add(4).div_ceil(PAYLOAD);
     match blocks {
         1 => (1, room(1) / record_bytes),

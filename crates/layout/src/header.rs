@@ -239,7 +239,7 @@ pub fn stored_checksum(block: &[u8]) -> u32 {
     u32_at(block, CHECKSUM)
 }
 
-/// Fails if `found` has a bit that is not in `known`, and names the lowest such bit.
+/// The error names the lowest bit that is not in `known`.
 pub(crate) fn check_features(
     found: u64,
     known: u64,

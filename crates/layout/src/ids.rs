@@ -55,7 +55,6 @@ pub fn entry(id: u64, node: u32) -> [u8; ENTRY] {
     bytes
 }
 
-/// A node is a `u32`.
 const MOST_ALONE: u64 = 1 << 32;
 
 /// The form and the number of entries of a file of ids, from which all positions follow.
@@ -296,7 +295,6 @@ pub struct IdsBlock<'a> {
     first: u64,
     len: usize,
     entries: &'a [u8],
-    /// Bits of an entry in a file of nodes alone; 0 for pairs.
     bits: u32,
 }
 
@@ -330,7 +328,6 @@ impl IdsBlock<'_> {
         (self.id(place), node)
     }
 
-    /// Eight bytes of the entries from byte `at` on, with zeros after the last entry.
     fn window(&self, at: usize) -> u64 {
         let rest = &self.entries[at..];
         let mut eight = [0; 8];
@@ -446,7 +443,6 @@ mod tests {
 
     #[test]
     fn nodes_alone_take_as_many_bits_as_their_number_and_are_found_by_their_ids() {
-        // Bits and entries of a block, with the least number of entries that needs them.
         for (count, bits, per_block) in [
             (1, 1, 32_736),
             (2, 1, 32_736),
@@ -506,7 +502,6 @@ mod tests {
             let error = file.block(block_of(&bytes, 0), 0, "ids").unwrap_err();
             error.to_string()
         };
-        // Each of five nodes takes three bits.
         let nodes = [4, 3, 2, 1, 0];
         for (text, expected) in [
             (

@@ -332,7 +332,6 @@ pub fn proposals(element: Element, dim: usize, degree: usize, code_bytes: usize)
     if InlineShape::new(element, dim, degree, code_bytes).is_err() {
         return Vec::new();
     }
-    // The bytes of a record for lists, if `records` records must fit into `blocks` blocks.
     let fixed = geometry::record_bytes(element, dim, 0, 0);
     let lists =
         |blocks: usize, records: usize| (geometry::room(blocks) / records).saturating_sub(fixed);

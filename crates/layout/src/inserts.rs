@@ -71,7 +71,6 @@ pub fn encode(inserts: &[BegunInsert]) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The version determines how the body is read.
 fn checksum(version: &str, body: &str) -> String {
     format!("{:08x}", crc32c(format!("{version}\n{body}").as_bytes()))
 }
@@ -127,7 +126,6 @@ mod tests {
         [one, other]
     }
 
-    /// Texts that earlier programs wrote.
     #[test]
     fn texts_that_were_written_are_read_as_they_were() {
         let lines = "{\"file\":\"a \\\"strange\\\"\\nname.fbin\",\"rows\":1000,\"first_id\":5,\"content\":\"00ff\",\"beside\":null,\"done\":false,\"replaced_by\":null}\n\

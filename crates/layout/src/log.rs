@@ -564,8 +564,7 @@ impl<'a> LogRecords<'a> {
     }
 }
 
-/// Decodes the record at the start of `bytes` and returns its sequence number, which is not
-/// compared with `place`, the record, and its length in bytes.
+/// The sequence number, which is not compared with `place`, the record, and its length in bytes.
 fn whole_record(
     shape: LogShape,
     place: RecordPlace,

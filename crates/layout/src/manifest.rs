@@ -167,7 +167,6 @@ pub struct Manifest {
     pub files: Vec<FileEntry>,
 }
 
-/// Version 1 has no key for its layout.
 fn coupled() -> String {
     FileKind::Graph.layout().unwrap_or_default().to_owned()
 }

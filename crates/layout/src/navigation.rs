@@ -234,7 +234,6 @@ mod tests {
         let file = sample();
         assert_eq!(decoded(&file.encode(), 2).unwrap(), file);
         assert_eq!(file.links_of(0), [1, 2]);
-        // The same bytes, read as rounded vectors of two f32.
         let rounded = NavigationFile {
             step: Some(0.25),
             ..file.clone()

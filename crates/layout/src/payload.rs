@@ -9,7 +9,6 @@ use crate::stream;
 pub(crate) struct PayloadReader<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// The offset of `bytes` in the payload.
     base: u64,
     file: &'a str,
 }
@@ -19,7 +18,6 @@ impl<'a> PayloadReader<'a> {
         PayloadReader::part(bytes, 0, file)
     }
 
-    /// A reader of a part of a payload that begins at `base`.
     pub(crate) fn part(bytes: &'a [u8], base: u64, file: &'a str) -> PayloadReader<'a> {
         PayloadReader {
             bytes,

@@ -177,8 +177,7 @@ impl PlacementFile {
         check_added(&reader, added_at, &added, &runs, built..nodes)?;
         reader.end()?;
 
-        // The codes, most of the payload, are moved within its buffer, so that they are never in
-        // memory twice.
+        // The codes are moved within the payload's buffer, so that they are never in memory twice.
         payload.drain(..codes_at);
         payload.truncate(found as usize);
         payload.shrink_to_fit();
@@ -197,7 +196,6 @@ impl PlacementFile {
     }
 }
 
-/// `length` is the length of the payload, which may have no such bits.
 fn read_runs(
     reader: &mut PayloadReader<'_>,
     length: usize,
@@ -218,8 +216,7 @@ fn read_runs(
     Ok(runs)
 }
 
-/// Refuses first nodes of added pages, at offset `at`, that do not ascend from the build's end. At
-/// least one of the `later` nodes starts on each page, unless the page begins with the rest of a
+/// At least one of the `later` nodes starts on each page, unless the page begins with the rest of a
 /// record.
 fn check_added(
     reader: &PayloadReader<'_>,
@@ -233,8 +230,7 @@ fn check_added(
     for (page, &first) in added.iter().enumerate() {
         let next = added.get(page + 1).copied().unwrap_or(nodes);
         let begun = page > 0 && runs.has(page as u64 - 1);
-        // After the last node, pages may follow on which no node starts, and then no later page may
-        // have a node.
+        // After the last node, only pages without a first node may follow.
         let starts = first < nodes || (begun && first == nodes && next == nodes);
         if first < least || !starts || (page == 0 && first > built) {
             let expected = match page {
@@ -244,8 +240,7 @@ fn check_added(
             let what = "first node of an added page of vectors";
             return Err(reader.wrong(at + 4 * page, what, first, expected));
         }
-        // If a record continues after this page, but none starts here, that record began on an
-        // earlier page.
+        // A record that continues here, but did not start here, began on an earlier page.
         least = first + u32::from(!begun || next != first);
     }
     Ok(())
@@ -334,7 +329,6 @@ mod tests {
             let back = PlacementFile::decode(none.encode(), code_bytes, "p").unwrap();
             assert_eq!(back, none);
         }
-        // The largest ids: the largest number is not an id.
         let last = PlacementFile {
             ids: vec![(0, u64::MAX - 3), (u64::MAX - 2, 2)],
             ..none
@@ -459,7 +453,6 @@ mod tests {
 
     #[test]
     fn added_pages_that_go_on_stand_at_the_end() {
-        // Node 3 spans a page, and node 4 ends on its own page.
         let with = |added: &[u32], runs: &[u32]| {
             let mut file = PlacementFile {
                 added: added.to_vec(),

@@ -244,7 +244,6 @@ mod tests {
     fn what_cannot_be_is_refused_with_its_place() {
         let bytes = sample().encode();
         assert_eq!(RecallFile::decode(&bytes, "r").unwrap(), sample());
-        // Without the kind of the searches the file has version 1.
         let first = bytes.len() - 8;
         for end in (0..bytes.len()).filter(|&end| end != first) {
             assert!(RecallFile::decode(&bytes[..end], "r").is_err(), "{end}");
@@ -265,7 +264,6 @@ mod tests {
             (28, f32::NAN.to_bits(), "distances of buckets"),
             (32, 1.5f32.to_bits(), "recall"),
             (32, f32::NAN.to_bits(), "recall"),
-            // In the second table.
             (40, 1, "k of a table"),
             (48, 1f32.to_bits(), "distances of buckets"),
             (72, 3, "kind of the searches"),

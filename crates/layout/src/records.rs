@@ -29,7 +29,6 @@ impl RecordsBuilder {
         self.count = 0;
     }
 
-    /// The records will have this geometry, and the two bytes after the count will be `mark`.
     pub(crate) fn start(&mut self, geometry: Geometry, mark: u16) {
         self.clear();
         self.page.resize(geometry.page_bytes(), 0);
@@ -81,7 +80,6 @@ impl RecordsBuilder {
         behind
     }
 
-    /// The caller may push more records, and finish the page again.
     pub(crate) fn finish(&mut self, page: u64) -> &[u8] {
         let at = 4 * self.geometry.blocks;
         self.page[at..at + 2].copy_from_slice(&(self.count as u16).to_le_bytes());
@@ -104,15 +102,13 @@ pub(crate) struct RecordsView<'a> {
 pub(crate) struct RecordView<'a> {
     pub(crate) id: u64,
     pub(crate) vector: &'a [u8],
-    /// Four bytes for each neighbour.
     pub(crate) list: &'a [u8],
     pub(crate) behind: &'a [u8],
 }
 
 impl<'a> RecordsView<'a> {
-    /// Refuses bytes of another length, a count that is impossible or not `expected`, and a mark
-    /// other than `mark`. With `verify`, checksums are checked too. Without `verify`, damaged bytes
-    /// give wrong values, but cause no panic.
+    /// Refuses a wrong length, count or `mark`. With `verify`, checksums are checked too. Without
+    /// `verify`, damaged bytes give wrong values, but cause no panic.
     #[inline]
     pub(crate) fn open(
         geometry: &'a Geometry,
@@ -169,7 +165,6 @@ impl<'a> RecordsView<'a> {
         self.page
     }
 
-    /// The slot must exist.
     #[inline]
     pub(crate) fn behind(&self, slot: usize) -> &'a [u8] {
         let end = self.geometry.record_at(slot) + self.geometry.record_bytes;
@@ -181,7 +176,6 @@ impl<'a> RecordsView<'a> {
         self.geometry.record_at(slot) + self.geometry.behind_at()
     }
 
-    /// Refuses a slot that does not exist, and a degree above R.
     #[inline]
     pub(crate) fn record(&self, slot: usize) -> Result<RecordView<'a>, LayoutError> {
         if slot >= self.count {
@@ -235,7 +229,6 @@ impl<'a> RecordsView<'a> {
     }
 }
 
-/// `None` if `bytes` ends before the mark.
 #[inline]
 pub(crate) fn mark(geometry: &Geometry, bytes: &[u8]) -> Option<u16> {
     let at = 4 * geometry.blocks + 2;

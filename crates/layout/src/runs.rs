@@ -6,7 +6,6 @@
 /// One bit for each page whose last record continues on the next page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunsOn {
-    /// The bits of 64 pages in each word, up to the last set bit.
     words: Vec<u64>,
 }
 
@@ -97,7 +96,6 @@ mod tests {
             pages.map(|page| runs.pages(page, |page| page == starts))
         };
         assert_eq!(pages(0), [1, 2, 1, 4, 3, 2, 1]);
-        // The record that begins on page 63 ends on a page where another record starts.
         assert_eq!(pages(64), [1, 2, 1, 2, 3, 2, 1]);
         assert_eq!(pages(65), [1, 2, 1, 3, 2, 2, 1]);
         assert_eq!(runs.pages(u64::MAX, |_| false), 1);

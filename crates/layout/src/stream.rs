@@ -46,7 +46,6 @@ pub struct StreamWriter {
 
 #[derive(Debug)]
 struct Blocks {
-    /// The number in the file of the first block of `batch`.
     first: u64,
     /// Blocks before their output, perhaps with the header block; the last may be partly filled.
     batch: Vec<u8>,
@@ -63,7 +62,6 @@ impl Blocks {
                 if self.batch.len() == BATCH * BLOCK {
                     self.hand_out(sink)?;
                 }
-                // Space for the checksum, which `hand_out` fills in.
                 self.batch.extend_from_slice(&[0; 4]);
             }
             let room = BLOCK - self.batch.len() % BLOCK;

@@ -19,7 +19,6 @@ pub enum IoMode {
 }
 
 impl IoMode {
-    /// Resolves `Auto` by the environment variable `STRATANN_IO`.
     pub(crate) fn or_environment(self) -> Result<IoMode, TierError> {
         match (self, std::env::var("STRATANN_IO")) {
             (IoMode::Auto, Ok(value)) if !value.is_empty() => {

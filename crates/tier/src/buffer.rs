@@ -33,7 +33,6 @@ const ARENA: usize = 1024;
 const KEPT: usize = 256;
 const LARGEST_KEPT: usize = 64;
 
-/// The buffer pool of one thread; a clone is a handle to it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BufferPool(Rc<Shelves>);
 
@@ -46,9 +45,7 @@ struct Shelves {
 struct Inner {
     chunks: Vec<NonNull<u8>>,
     free: Vec<NonNull<u8>>,
-    /// Free buffers of two blocks and more, indexed by their size in blocks.
     larger: Vec<Vec<NonNull<u8>>>,
-    /// The blocks in `larger`.
     kept: usize,
 }
 
@@ -193,15 +190,10 @@ impl Drop for Inner {
 }
 
 enum Owner {
-    /// The arena of the pool.
     Arena(Rc<Shelves>),
-    /// The pool, for larger buffers, with the size in blocks.
     Kept(Rc<Shelves>, u32),
-    /// A mapping of the block, with its size in blocks.
     Mapped(u32),
-    /// An allocation of the block, with its size in blocks.
     Own(u32),
-    /// Another owner, which the keeper keeps alive.
     Shared { _keeper: Rc<dyn Any> },
 }
 
@@ -238,8 +230,7 @@ impl Block {
     /// Creates a block of a slice of memory that `keeper` keeps alive.
     ///
     /// # Safety
-    /// While `keeper` lives, the `len` bytes at `pointer` must be initialised, readable and
-    /// unchanged.
+    /// While `keeper` lives, the `len` bytes must be initialised, readable and unchanged.
     pub(crate) unsafe fn shared(pointer: NonNull<u8>, len: usize, keeper: Rc<dyn Any>) -> Block {
         Block {
             pointer,
@@ -355,8 +346,8 @@ impl HugeBytes {
         HugeBytes::with_room(len, len)
     }
 
-    /// A region of `len` zero bytes. The caller writes the first `used` soon, and only these get
-    /// huge pages, which take memory as a whole at the first write.
+    /// Only the first `used` of the `len` zero bytes get huge pages, which take memory as a whole
+    /// at the first write.
     pub(crate) fn with_room(used: usize, len: usize) -> Result<HugeBytes, TierError> {
         let refused = || TierError::NoMemory {
             what: "codes, pages or copies of an index".into(),

@@ -60,7 +60,6 @@ impl Tier for Bytewise {
     }
 }
 
-/// The caller's tag, and the requested part of the blocks.
 #[derive(Clone, Copy)]
 struct Asked {
     tag: u64,
@@ -166,7 +165,6 @@ mod tests {
     #[test]
     fn a_read_that_needs_4_gib_of_blocks_is_not_called_a_read_of_a_short_file() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        // The file has no blocks on the disk.
         file.as_file().set_len(5 << 30).unwrap();
         let plain = Arc::new(FileTier::open(file.path()).unwrap());
         assert!(plain.alignment() > 1);

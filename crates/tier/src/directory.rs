@@ -52,7 +52,6 @@ struct Inner {
     /// Permissions of new files, before the process's umask.
     mode: u32,
     held: Mutex<Option<Held>>,
-    /// Whether a warning was logged that the file system cannot sync directories.
     said: AtomicBool,
 }
 
@@ -63,12 +62,10 @@ struct Held {
     note: Arc<Note>,
 }
 
-/// Device and inode, which identify a file under any name.
 fn identity(facts: &Stat) -> (u64, u64) {
     (facts.st_dev, facts.st_ino)
 }
 
-/// Whether an error of a directory sync means that the file system does not support it.
 fn is_no_sync(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -76,7 +73,6 @@ fn is_no_sync(error: &io::Error) -> bool {
     )
 }
 
-/// The name of a kind of file in messages; `None` for a regular file.
 fn unusual(facts: &Stat) -> Option<&'static str> {
     match FileType::from_raw_mode(facts.st_mode) {
         FileType::RegularFile => None,
@@ -268,8 +264,7 @@ impl Directory {
         file.map_or_else(|_| Holder::default(), Holder::read)
     }
 
-    /// With a duplicate of the lock's descriptor, a process that is forked meanwhile would keep the
-    /// lock.
+    /// A forked process would keep the lock by a duplicate of the lock's descriptor.
     fn say_holder(&self, holder: &Holder) {
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let said = self.open_with(LOCK_FILE, flags);
@@ -415,8 +410,7 @@ impl Volume for Directory {
         Ok(names)
     }
 
-    /// Some file systems (vboxsf, SMB) cannot sync directories. There, the durability of names is
-    /// left to the file system, and one warning is logged.
+    /// Some file systems (vboxsf, SMB) cannot sync directories, and durability is left to them.
     fn sync(&self) -> Result<(), TierError> {
         match self.readable("sync")?.sync_all() {
             Err(error) if is_no_sync(&error) => {
@@ -440,8 +434,8 @@ impl Volume for Directory {
         let failed = |error| TierError::io("reserve space in", self.place(name), 0, bytes, error);
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let opened = self.open_with(name, flags).ok();
-        // A file with other names may belong to another index too. A file that is not empty may
-        // have an unknown reservation.
+        // Another index may have a file with other names. The reservation of a file with bytes is
+        // unknown.
         let is_ours = |file: &File| {
             let facts = fstat(file);
             facts.is_ok_and(|facts| {
@@ -509,8 +503,7 @@ impl Volume for Directory {
                 return Err(self.not_plain("lock", LOCK_FILE, found));
             }
             match self.facts(LOCK_FILE, false) {
-                // A backup by hard links shares the lock file, but is another index. So this index
-                // gets another lock file.
+                // A backup by hard links is another index, so this one gets another lock file.
                 Ok(now) if identity(&now) == identity(&locked) && now.st_nlink > 1 => {
                     match unlinkat(&self.inner.fd, LOCK_FILE, AtFlags::empty()) {
                         Ok(()) | Err(Errno::NOENT) => continue,
@@ -575,7 +568,6 @@ impl Volume for Directory {
     }
 
     fn identity(&self) -> Option<(u64, u64)> {
-        // The metadata of an open descriptor can always be read.
         fstat(&self.inner.fd).ok().map(|facts| identity(&facts))
     }
 
@@ -592,11 +584,9 @@ struct Unlock(Directory, Home);
 impl Drop for Unlock {
     fn drop(&mut self) {
         if !self.1.is_here() {
-            // The fork closed this process's copy of the lock. If another thread of the parent had
-            // the mutex at the fork, the mutex stays locked here.
+            // The fork closed this copy of the lock, and may have left the mutex locked.
             return;
         }
-        // The text of a lock file is meant for processes that find the index locked.
         if self.0.check_held().is_ok() {
             self.0.say_holder(&Holder::default());
         }
@@ -704,7 +694,6 @@ impl VolumeFile for RealFile {
     }
 }
 
-/// Some file systems support this (btrfs, XFS), for two of their own files.
 #[cfg(target_os = "linux")]
 fn reflink(file: &File, source: &File) -> bool {
     rustix::fs::ioctl_ficlone(file, source).is_ok()

@@ -185,7 +185,6 @@ impl Drop for Sleep {
     }
 }
 
-/// Tasks that belong together. A drop discards the results of their reads.
 pub(crate) struct Group<'a> {
     tasks: Vec<Option<Task<'a>>>,
     wakers: Vec<Waker>,
@@ -250,15 +249,13 @@ impl<'a> Group<'a> {
 
 impl Drop for Group<'_> {
     fn drop(&mut self) {
-        // When a task that was set aside is dropped, it counts again. So all tasks are dropped
-        // before the subtraction.
+        // Dropped before the subtraction, since a task that was set aside then counts again.
         self.tasks.clear();
         let tasks = self.reactor.tasks.get();
         self.reactor.tasks.set(tasks - self.left);
     }
 }
 
-/// One bit for each task.
 struct Ready {
     words: Box<[AtomicU64]>,
     parking: Arc<Parking>,

@@ -29,8 +29,7 @@ use crate::error::TierError;
 /// # Ok::<(), TierError>(())
 /// ```
 pub struct GrowingBytes {
-    /// Once readers exist, the region is not dereferenced: a dereference would give access to bytes
-    /// that an append may be writing.
+    /// Not dereferenced once readers exist: that would access bytes which an append may be writing.
     room: HugeBytes,
     /// The published length. It grows while `appending` is held, up to the capacity.
     len: AtomicUsize,
@@ -134,8 +133,7 @@ mod tests {
         GrowingBytes::filled::<TierError>(len, capacity, |_| Ok(())).unwrap()
     }
 
-    /// The kernel has a 64-bit entry for each page, whose highest bit is set if the page is in
-    /// memory.
+    /// The highest bit of a page's 64-bit entry is set if the page is in memory.
     fn resident(first: *const u8, bytes: usize) -> usize {
         use std::os::unix::fs::FileExt;
         let pages = std::fs::File::open("/proc/self/pagemap").unwrap();
@@ -148,7 +146,6 @@ mod tests {
 
     #[test]
     fn what_is_not_written_takes_no_memory() {
-        // A second huge page would be almost unused.
         let (len, capacity) = ((2 << 20) + 5_000, 16 << 20);
         let bytes = GrowingBytes::filled::<TierError>(len, capacity, |bytes| {
             bytes.fill(1);

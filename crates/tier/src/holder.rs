@@ -15,9 +15,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Write};
 
-/// The bytes of a lock file that are read.
 const MOST: u64 = 1024;
-/// The remedy that messages name if the lock file has none.
 const REMEDY: &str =
     "Close that handle (in Python index.close(), or the end of its with block), or wait";
 
@@ -65,7 +63,6 @@ impl Holder {
         self.remedy.as_deref().unwrap_or(REMEDY)
     }
 
-    /// The description of an unreadable file is empty.
     pub(crate) fn read(file: File) -> Holder {
         let mut text = String::new();
         if file.take(MOST).read_to_string(&mut text).is_err() {
@@ -90,7 +87,6 @@ impl Holder {
         }
     }
 
-    /// An empty description empties the file.
     pub(crate) fn write(&self, mut file: File) -> io::Result<()> {
         file.set_len(0)?;
         let Some(process) = self.process else {

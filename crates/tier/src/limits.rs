@@ -20,7 +20,6 @@ pub fn with_descriptors<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
-/// `false` if the limits are equal already, or the system refuses.
 fn raise() -> bool {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current == limit.maximum {
@@ -39,7 +38,6 @@ pub fn descriptors_left() -> Option<(u64, u64)> {
     let most = (getrlimit(Resource::Nofile).maximum).filter(|&most| most <= MANY)?;
     let list = || std::fs::read_dir(format!("/proc/{}/fd", std::process::id()));
     match with_descriptors(list) {
-        // One of these descriptors belongs to the listing itself.
         Ok(open) => Some((
             most.saturating_sub((open.count() as u64).saturating_sub(1)),
             most,
@@ -49,7 +47,6 @@ pub fn descriptors_left() -> Option<(u64, u64)> {
     }
 }
 
-/// The soft limit, as text for messages.
 pub(crate) fn open_files() -> String {
     match getrlimit(Resource::Nofile).current {
         Some(limit) => limit.to_string(),

@@ -17,7 +17,6 @@ pub struct LoadedVolume {
     volume: Arc<dyn Volume>,
 }
 
-/// The bytes of one read.
 const PIECE: usize = 4 << 20;
 
 impl LoadedVolume {

@@ -22,11 +22,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{FlockOperation, flock, fstat};
 use rustix::io::Errno;
 
-/// The value `none` of this variable declares that only one process writes to a file system without
-/// locks.
+/// With the value `none`, only one process writes to a file system without locks.
 pub(crate) const LOCK: &str = "STRATANN_LOCK";
 
-/// The device and the inode of a file, whatever its name.
 type Identity = (u64, u64);
 
 struct Descriptors {
@@ -84,9 +82,8 @@ pub(crate) struct HeldLock {
 }
 
 impl HeldLock {
-    /// Opens a file and locks it, without a fork between the two steps; `None` if it is locked
-    /// already. A file system without locks gives an error that [`is_without_locks`] recognises, or
-    /// with [`LOCK`] `none` a lock within this process.
+    /// Opens a file and locks it, without a fork in between; `None` if it is locked already. Fails
+    /// on a file system without locks ([`is_without_locks`]), unless [`LOCK`] is `none`.
     pub(crate) fn take<E: From<std::io::Error>>(
         open: impl FnOnce() -> Result<File, E>,
     ) -> Result<Option<HeldLock>, E> {
@@ -166,8 +163,8 @@ impl Drop for HeldLock {
         // SAFETY: `take` gave up ownership of the descriptor, and this process has not closed it
         // elsewhere.
         let file = unsafe { File::from_raw_fd(self.fd) };
-        // A process that was forked without libc's `fork` may still have a copy of the descriptor.
-        // In all other cases closing the file unlocks it.
+        // A process that was forked without libc's `fork` may have a copy of the descriptor.
+        // Otherwise, closing the file unlocks it.
         let _ = flock(&file, FlockOperation::Unlock);
         debug_assert_eq!(file.as_raw_fd(), self.fd);
     }

@@ -18,19 +18,16 @@ const AHEAD: usize = 4096;
 
 pub(crate) trait Source {
     fn name(&self) -> &str;
-    /// The length is looked up again if the read ends beyond it, since the file may have grown.
+    /// Looked up again if the read ends beyond it, since the file may have grown.
     fn size_for(&self, request: Request) -> u64;
     fn alignment(&self) -> u32;
-    /// Prepares a read within the length, so that a later `fetch` is faster.
     fn prepare(&self, request: Request);
-    /// The read must be within the length.
     fn fetch(&self, request: Request) -> Result<Block, TierError>;
 }
 
 pub(crate) struct PromptQueue<S> {
     source: S,
     waiting: VecDeque<Request>,
-    /// The reads at the front of `waiting` for which the task has yielded.
     ripe: usize,
 }
 

@@ -48,8 +48,7 @@ struct MemoryFile {
 
 struct Image {
     name: String,
-    /// The length when the file was opened. A read within it is accepted, and fails later if the
-    /// file was truncated.
+    /// The length at opening. A read within it fails only later if the file was truncated.
     opened: u64,
     bytes: Bytes,
 }
@@ -63,7 +62,6 @@ enum Bytes {
     Copied(RwLock<Vec<u8>>),
 }
 
-/// A mapping that is longer than its file, and so shows bytes that are later added.
 struct Map(MmapRaw);
 
 /// A mapping extends beyond its file by this number of bytes and an eighth of the file.
@@ -106,8 +104,8 @@ impl Image {
         }
     }
 
-    /// If a read would end beyond the known length, the length is looked up again: another process
-    /// may have added to the file.
+    /// Looked up again if a read ends beyond the known length: another process may have added to
+    /// the file.
     fn len_for(&self, request: Request) -> u64 {
         let len = self.len();
         let end = request.offset.saturating_add(request.len.into());
@@ -250,7 +248,6 @@ impl Volume for MemoryVolume {
 
     fn create(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
         let inner = self.volume.create(name)?;
-        // The new file is not the file that had the name before.
         locked(&self.files).remove(name);
         Ok(self.writer(name, inner))
     }
@@ -291,8 +288,7 @@ impl Volume for MemoryVolume {
 
     fn open_tier(&self, name: &str) -> Result<Arc<dyn Tier>, TierError> {
         let file = self.file(name);
-        // The lock is held until the image is complete, so a concurrent write is in it already, or
-        // is applied later.
+        // Locked until the image is complete, so that no concurrent write is lost.
         let mut held = locked(&file.image);
         let image = match held.upgrade() {
             Some(image) => image,
@@ -442,7 +438,6 @@ impl Tier for MemoryTier {
 
 struct Door {
     image: Arc<Image>,
-    /// The mapping that this queue has used last.
     map: Option<RefCell<Arc<Map>>>,
     reactor: Rc<Reactor>,
 }

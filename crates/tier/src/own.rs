@@ -14,10 +14,8 @@
 use crate::error::TierError;
 use crate::volume::{Volume, VolumeFile, VolumeReader};
 
-/// The suffix of the name of an unfinished copy.
 const UNFINISHED: &str = ".own";
 
-/// The bytes that one call copies.
 const PIECE: u64 = 1 << 20;
 
 /// The name of the file whose unfinished copy has this name.
@@ -67,8 +65,8 @@ pub fn own(
     if !put(volume, &*reader, name, copied).map_err(no_space)? {
         return Ok(Owned::GivenUp);
     }
-    // After a failed sync, a second sync might not make the rename durable. So the copy is made and
-    // renamed once more.
+    // After a failed sync, a second one might not make the rename durable, so the copy is made
+    // again.
     if volume.sync().is_err() {
         put(volume, &*reader, name, &mut |_| true).map_err(no_space)?;
         volume.sync()?;
@@ -76,7 +74,6 @@ pub fn own(
     Ok(Owned::Copied)
 }
 
-/// `false` if the caller cancelled the copy.
 fn put(
     volume: &dyn Volume,
     reader: &dyn VolumeReader,

@@ -23,10 +23,8 @@ use crate::error::TierError;
 use crate::ssd::open_direct;
 use crate::volume::VolumeFile;
 
-/// Longer writes are split.
 const PIECE: usize = 256 << 10;
 
-/// A file that is written directly, in whole blocks, and otherwise through the page cache.
 #[derive(Debug)]
 pub(crate) struct PagesFile {
     plain: RealFile,
@@ -37,7 +35,6 @@ pub(crate) struct PagesFile {
 }
 
 impl PagesFile {
-    /// `open` opens the file of `plain` again with some flags.
     pub(crate) fn new(
         open: &dyn Fn(OFlags) -> io::Result<File>,
         plain: RealFile,
@@ -71,10 +68,9 @@ impl PagesFile {
                     offset += piece.len() as u64;
                     bytes = rest;
                 }
-                // Some file systems report only at a write that they do not support direct writes.
-                // The same error occurs if an earlier write ended within a block, as on a full
-                // device. The piece is then written again through the page cache, which reports the
-                // actual error.
+                // Some file systems refuse direct writes only here. A write that ended within a
+                // block, as on a full device, fails in the same way; the page cache then reports
+                // the actual error.
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => self.direct = None,
                 Err(error) => return Err(error),
             }
@@ -132,8 +128,7 @@ mod tests {
     use crate::testing::random::Random;
     use crate::volume::Volume;
 
-    /// A directory on a disk (beside the test binaries, since /tmp is often in memory), and one in
-    /// memory.
+    /// One directory on a disk, since /tmp is often in memory, and one in memory.
     fn places() -> Vec<TempDir> {
         let tests = std::env::current_exe().unwrap();
         let mut places = vec![TempDir::new_in(tests.parent().unwrap()).unwrap()];

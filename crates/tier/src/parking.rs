@@ -26,7 +26,6 @@ pub(crate) trait Signal: Send + Sync {
     fn raise(&self);
 }
 
-/// A signal with a descriptor, which a thread can wait for.
 pub(crate) struct EventSignal(OwnedFd);
 
 impl EventSignal {
@@ -42,7 +41,6 @@ impl EventSignal {
     }
 
     pub(crate) fn clear(&self) {
-        // If the signal was not raised, the read fails, which is harmless.
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
 }
@@ -69,12 +67,11 @@ impl Parking {
         }
     }
 
-    /// Sleeps until `awake`, called again after each [`wake`](Parking::wake), returns true, or
-    /// until the given time.
+    /// `awake` is called again after each [`wake`](Parking::wake).
     pub(crate) fn park(&self, until: Option<Instant>, awake: impl Fn() -> bool) {
         self.state.store(PARKED, Ordering::SeqCst);
-        // All accesses are SeqCst or under one lock. So either the waker, after its own change,
-        // sees this thread's new state, or `awake` sees that change.
+        // All accesses are SeqCst or under one lock. So the waker sees this thread's new state, or
+        // `awake` sees the waker's change.
         while !awake() {
             match until.map(|until| until.saturating_duration_since(Instant::now())) {
                 None => thread::park(),
@@ -85,8 +82,7 @@ impl Parking {
         self.state.store(AWAKE, Ordering::SeqCst);
     }
 
-    /// Calls `wait`, unless `awake` returns true. A [`wake`](Parking::wake) ends the wait by
-    /// `signal`.
+    /// A [`wake`](Parking::wake) ends the wait by `signal`.
     pub(crate) fn wait(
         &self,
         signal: &Arc<dyn Signal>,

@@ -50,7 +50,6 @@ impl Shared {
     }
 }
 
-/// The watching thread, which ends with this value.
 pub(crate) struct Poller {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -112,7 +111,6 @@ impl Drop for Poller {
         self.shared.lock().stop = true;
         self.shared.signal.raise();
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been reported already.
             let _ = thread.join();
         }
     }

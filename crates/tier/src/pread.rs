@@ -39,7 +39,6 @@ unsafe impl Send for Job {}
 #[derive(Default)]
 struct Answers {
     ready: Mutex<Ready>,
-    /// The number of events, readable without the lock.
     count: AtomicUsize,
     arrived: Condvar,
 }
@@ -95,7 +94,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 pub(crate) struct Pool {
     shared: Arc<Shared>,
-    /// Started when the first socket is watched.
     poller: Mutex<Option<Arc<Poller>>>,
     home: Home,
 }
@@ -150,8 +148,8 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         if !self.home.is_here() {
-            // The workers are threads of the parent process. If one of them had the lock at the
-            // fork, it stays locked in this process.
+            // A thread of the parent process may have had the lock at the fork; it then stays
+            // locked.
             return;
         }
         let workers = {
@@ -161,7 +159,6 @@ impl Drop for Pool {
         };
         self.shared.work.notify_all();
         for worker in workers {
-            // A worker's panic has been reported already.
             let _ = worker.join();
         }
     }
@@ -208,12 +205,9 @@ pub(crate) struct PreadDriver {
     pool: Arc<Pool>,
     answers: Arc<Answers>,
     queue: Vec<Job>,
-    /// Answers that were moved out of `answers` and not yet returned.
     taken: Vec<Event>,
     in_flight: usize,
-    /// The poller, after the first socket was watched.
     poller: Option<Arc<Poller>>,
-    /// The slots of watched sockets, each with the number of its watch.
     watched: Vec<(u32, u64)>,
 }
 

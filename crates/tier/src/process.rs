@@ -65,16 +65,13 @@ pub fn release_code_pages() {
 struct Mapping<'a> {
     at: Range<usize>,
     inode: &'a str,
-    /// Private, not writable, and backed by a file.
     is_constant: bool,
-    /// Whether this process has modified pages: the loader relocated them, or a debugger wrote to
-    /// them.
+    /// The loader relocated such pages, or a debugger wrote to them.
     has_own: bool,
 }
 
-/// The address ranges whose bytes equal their files, in the programs and libraries that contain
-/// `addresses`. Modified pages, as with a debugger's breakpoints, would lose the modifications.
-/// (Dirty pages in the page cache do not matter.)
+/// The ranges, in the programs and libraries with `addresses`, whose bytes equal their files. Dirty
+/// pages in the page cache do not matter.
 fn constants(smaps: &str, addresses: [usize; 2]) -> Vec<Range<usize>> {
     let mut mappings: Vec<Mapping> = Vec::new();
     for line in smaps.lines() {
@@ -87,8 +84,7 @@ fn constants(smaps: &str, addresses: [usize; 2]) -> Vec<Range<usize>> {
             mapping.has_own |= own.trim() != "0 kB";
         }
     }
-    // The parts of a loaded library are adjacent. Another mapping of its file may be unmapped at
-    // any time.
+    // The parts of a library are adjacent. Another mapping of its file may be unmapped at any time.
     mappings
         .chunk_by(|one, next| one.inode == next.inode && one.at.end == next.at.start)
         .filter(|library| {
@@ -101,7 +97,6 @@ fn constants(smaps: &str, addresses: [usize; 2]) -> Vec<Range<usize>> {
 }
 
 impl<'a> Mapping<'a> {
-    /// `None` unless the line is the first one of an entry.
     fn begins(line: &'a str) -> Option<Self> {
         let mut words = line.split_ascii_whitespace();
         let (start, end) = words.next()?.split_once('-')?;
@@ -145,7 +140,6 @@ fn clock(id: libc::clockid_t) -> Duration {
 mod tests {
     use super::*;
 
-    /// The mapping with the code of this program, and its KiB in memory.
     fn code() -> (Range<usize>, u64) {
         let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
         let here = code as fn() -> (Range<usize>, u64) as usize;
@@ -186,15 +180,13 @@ mod tests {
         let entries = [
             ("1000-2000 r--p", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("2000-4000 r-xp", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
-            // The loader has changed a page of the next mapping, and a page of the one after it was
-            // swapped out.
+            // A changed page, and a page that was swapped out.
             ("4000-5000 r--p", "12", "Anonymous: 4 kB\nSwap: 0 kB"),
             ("5000-6000 r-xp", "12", "Anonymous: 0 kB\nSwap: 4 kB"),
             ("6000-7000 rw-p", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("7000-8000 r--s", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("8000-9000 r-xp", "0", "Anonymous: 0 kB\nSwap: 0 kB"),
-            // The same file mapped for reading, another library, and a library that has one of the
-            // addresses.
+            // The same file mapped for reading, another library, and a library of one address.
             ("a000-b000 r--p", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("b000-c000 r-xp", "13", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("c000-d000 r-xp", "14", "Anonymous: 0 kB\nSwap: 0 kB"),

@@ -14,7 +14,6 @@ pub fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     let mut filled = 0;
     while filled < N {
-        // The call may return fewer bytes than requested.
         match getrandom(&mut bytes[filled..], GetRandomFlags::empty()) {
             Ok(given) => filled += given,
             Err(Errno::INTR) => {}

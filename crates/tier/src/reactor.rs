@@ -24,22 +24,20 @@ use crate::tier::Request;
 use crate::timers::Timers;
 use crate::uring::{Driver, Event, Ring};
 
-/// With at least this number of reads at the device, a hint to start queued reads is ignored,
-/// unless the thread has one task, or [`BATCH`] reads are queued.
+/// With so many reads at the device, a hint is ignored, unless the thread has one task, or
+/// [`BATCH`] reads are queued.
 const BUSY: usize = 16;
 const BATCH: usize = 8;
 /// With at least this number of tasks, a thread waits for several completions together.
 const MANY_TASKS: usize = 8;
 
-/// The time for which a thread stays awake for the next completion of its only task: it arrives
-/// sooner than a sleeping thread wakes. The search of photo-sift-100k is then 1.4 times as fast.
+/// The next completion of a single task arrives sooner than a sleeping thread wakes. Staying awake
+/// makes the search of photo-sift-100k 1.4 times as fast.
 const AWAKE: Duration = Duration::from_micros(100);
 
-/// The backend of a pool's threads, and the state that they share for it.
 pub(crate) struct Io {
     backend: Mutex<Backend>,
     pool: OnceLock<Arc<Pool>>,
-    /// Makes rings fail, as in a container that forbids them.
     pub(crate) forbid_ring: bool,
     /// Whether every thread has a core, and so may stay awake.
     patient: bool,
@@ -138,13 +136,11 @@ pub(crate) struct Reactor {
     io: Arc<Io>,
     driver: RefCell<Option<Box<dyn Driver>>>,
     reads: RefCell<Reads>,
-    /// Reads that do not fit the driver's queue yet.
     backlog: RefCell<VecDeque<RawRead>>,
     pub(crate) buffers: BufferPool,
     pub(crate) waits: RefCell<Waits>,
     pub(crate) links: RefCell<Links>,
     pub(crate) timers: RefCell<Timers>,
-    /// The tasks that have not ended.
     pub(crate) tasks: Cell<usize>,
     /// The completions that the task which waited last needs before it continues.
     pub(crate) needed: Cell<usize>,
@@ -215,7 +211,6 @@ impl Reactor {
         }
     }
 
-    /// Fails the driver's reads and sockets, and continues with the thread pool.
     #[cold]
     fn broken(&self, error: &io::Error) {
         self.backlog.borrow_mut().clear();
@@ -237,14 +232,12 @@ impl Reactor {
         }
     }
 
-    /// Watches a socket. Its slot is reported once.
     pub(crate) fn watch(&self, slot: u32, fd: RawFd, events: i16) -> io::Result<()> {
         let mut driver = self.driver.borrow_mut();
         let driver = driver.get_or_insert_with(|| self.io.driver());
         driver.watch(slot, fd, events)
     }
 
-    /// Stops watching a socket. Its slot is still reported once.
     pub(crate) fn unwatch(&self, slot: u32) {
         self.with_driver(|driver| driver.unwatch(slot));
     }
@@ -287,7 +280,6 @@ impl Reactor {
         }
     }
 
-    /// Handles a queue's hint to start the queued reads.
     pub(crate) fn flush(&self) {
         let worth = match &*self.driver.borrow() {
             Some(driver) => {
@@ -304,7 +296,6 @@ impl Reactor {
         }
     }
 
-    /// Does one round while tasks are ready.
     pub(crate) fn turn(&self) {
         self.reap();
         let worth = match &mut *self.driver.borrow_mut() {
@@ -318,9 +309,8 @@ impl Reactor {
         self.expire();
     }
 
-    /// Does one round while no task is ready: sleeps until a completion arrives, a timer ends, or
-    /// the thread is woken and `awake` returns true. A wait only for reads is not woken, since a
-    /// read completes soon.
+    /// Sleeps until a completion arrives, a timer ends, or the thread is woken and `awake` returns
+    /// true. A wait only for reads is not woken, since a read completes soon.
     pub(crate) fn wait(&self, parking: &Parking, awake: impl Fn() -> bool) {
         if self.stay_awake(&awake) {
             return;
@@ -369,8 +359,7 @@ impl Reactor {
         signal
     }
 
-    /// Waits until the kernel has released all sockets that no task waits for; until then it keeps
-    /// them open.
+    /// Until then, the kernel keeps sockets open for which no task waits.
     pub(crate) fn settle(&self) {
         while self.waits.borrow().given_up() > 0 {
             self.with_driver(|driver| driver.wait(1, None));
@@ -378,9 +367,9 @@ impl Reactor {
         }
     }
 
-    /// The number of completions to wait for; for a single task, its need. Waiting for several
-    /// saves system calls. With few tasks, the device's queue would run empty meanwhile. With many
-    /// tasks, waiting for an eighth of the reads in flight does no harm.
+    /// For a single task, the number that it needs. Waiting for several completions saves system
+    /// calls. With few tasks, the device's queue would run empty; with many, an eighth of the reads
+    /// in flight does no harm.
     fn want(&self, in_flight: usize) -> usize {
         if self.tasks.get() <= 1 {
             self.needed.get().min(in_flight)
@@ -391,8 +380,7 @@ impl Reactor {
         }
     }
 
-    /// Stays awake for an exact timer that ends too soon for a sleep, in at most 50 µs
-    /// (`timers.rs`). Returns `false` if there is no such timer.
+    /// For an exact timer that ends too soon for a sleep (`timers.rs`); `false` if there is none.
     fn stay_awake(&self, awake: impl Fn() -> bool) -> bool {
         let Some(due) = self.timers.borrow().exact_due() else {
             return false;
@@ -436,7 +424,6 @@ impl Reactor {
 }
 
 impl Drop for Reactor {
-    /// Waits until the device no longer uses any buffer.
     fn drop(&mut self) {
         if !self.is_here() {
             // The completions go to the parent process, which shares no buffers with this process.

@@ -26,7 +26,6 @@ use crate::tier::{Completion, Request};
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     pub(crate) name: String,
-    /// The descriptor of the last file in `files`.
     fd: AtomicI32,
     /// Earlier files stay open, since reads of them may be in flight.
     files: Mutex<Vec<File>>,
@@ -60,8 +59,7 @@ impl OpenFile {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Inserts extend a file of pages, so the length is looked up again if a read would end beyond
-    /// it.
+    /// Inserts extend a file, so the length is looked up again if a read would end beyond it.
     pub(crate) fn len_for(&self, request: Request) -> u64 {
         let known = self.known.load(Ordering::Relaxed);
         let end = request.offset.saturating_add(request.len.into());
@@ -86,7 +84,6 @@ pub(crate) struct Inbox {
     pub(crate) place: Arc<OpenFile>,
     /// A reset increments the epoch. Completions of older epochs are discarded.
     epoch: Cell<u64>,
-    /// The reads of this epoch whose completions have not been taken.
     in_flight: Cell<usize>,
     ready: RefCell<VecDeque<Completion>>,
     waker: RefCell<Option<Waker>>,
@@ -156,16 +153,13 @@ struct Pending {
     tag: u64,
     offset: u64,
     block: Block,
-    /// The bytes that earlier, partial reads have returned.
     done: u32,
-    /// The attempts in which the kernel returned no bytes and asked for a repetition.
     retries: u32,
 }
 
 pub(crate) enum Outcome {
     Finished,
-    /// The kernel returned only a part, or asked for a repetition. The caller must repeat this
-    /// read.
+    /// The caller must repeat this read: the kernel returned only a part, or asked for it.
     Again(RawRead),
 }
 
@@ -249,8 +243,7 @@ impl Reads {
         Outcome::Finished
     }
 
-    /// Fails all reads of a broken driver. Their buffers are leaked, since the kernel may still
-    /// write to them.
+    /// The buffers are leaked, since the kernel may still write to them.
     pub(crate) fn abandon(this: &RefCell<Reads>, errno: i32) {
         let slots = this.borrow().slots.len() as u32;
         for slot in 0..slots {

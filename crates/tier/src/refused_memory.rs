@@ -40,8 +40,7 @@ pub fn ask_for_memory(
     bytes: u64,
     instead: &'static str,
 ) -> Result<(), TierError> {
-    // The request bypasses the allocator: after a large allocation was freed, it would return less
-    // freed memory to the system.
+    // Bypasses the allocator, which would return less freed memory after a large allocation.
     match usize::try_from(bytes).is_ok_and(would_map) {
         true => Ok(()),
         false => Err(TierError::NoMemory {
@@ -98,8 +97,7 @@ unsafe impl GlobalAlloc for RecordingAllocator {
     }
 }
 
-/// The address space of an arena, in bytes. If the system refuses it, each allocation of the thread
-/// gets pages of its own.
+/// The address space of an arena, in bytes. Without it, each allocation of the thread gets pages.
 #[cfg(target_env = "gnu")]
 const ARENA: u64 = 64 << 20;
 
@@ -112,7 +110,6 @@ pub fn share_arenas_under_a_limit() {
             return;
         };
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get) as u64;
-        // Arenas may use half of the limit, and all other memory the other half.
         if limit / 2 / ARENA < processors {
             // SAFETY: this sets a parameter of the allocator, which accepts it at any time.
             unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
@@ -133,7 +130,6 @@ pub fn explain_aborts() -> io::Result<()> {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     let handler: extern "C" fn(libc::c_int) = aborted;
     action.sa_sigaction = handler as libc::sighandler_t;
-    // The thread's alternate signal stack, if the standard library gave it one.
     action.sa_flags = libc::SA_ONSTACK;
     // SAFETY: `action` is valid, and its handler is async-signal-safe: it neither allocates nor
     // locks.
@@ -169,7 +165,6 @@ extern "C" fn aborted(_: libc::c_int) {
 const REMEDY: &[u8] = b" bytes; the system refused it. Raise the limit of this process (`ulimit -v`, or the memory of its cgroup), \
 or ask for less (fewer threads, a smaller --memory). A committed index is intact; its next build or change removes unfinished files\n";
 
-/// A line that is composed without allocations.
 struct Line {
     bytes: [u8; 320],
     len: usize,

@@ -14,7 +14,7 @@
 use crate::bits::{BitWriter, WINDOW, window};
 use crate::error::CodecError;
 
-/// The bits of the high parts that one window gives the decoder: whole bytes only.
+/// Whole bytes of the high parts, in bits, that one window gives the decoder.
 const STEP: usize = 56;
 
 /// The low bits of each node number, 0 to 31, for `count` neighbours with node numbers below
@@ -76,8 +76,8 @@ pub(super) fn encode(ids: &[u32], low: u32, out: &mut Vec<u8>) {
     writer.finish();
 }
 
-/// Decodes `out.len()` neighbours and returns the bytes of the code. Unless the result is an error,
-/// the numbers ascend, even of damaged bytes.
+/// Returns the bytes of the code. The numbers ascend, even of damaged bytes, unless the result is
+/// an error.
 pub(super) fn decode(bytes: &[u8], low: u32, out: &mut [u32]) -> Result<usize, CodecError> {
     const WHAT: &str = "adjacency list, Elias-Fano";
     let count = out.len();
@@ -97,7 +97,6 @@ pub(super) fn decode(bytes: &[u8], low: u32, out: &mut [u32]) -> Result<usize, C
     let taken = 'windows: loop {
         let mut ones = window(bytes, at) & ((1 << STEP) - 1);
         while ones != 0 {
-            // The high part is the number of 0 bits before this 1 bit.
             let place = at - upper + ones.trailing_zeros() as usize;
             ones &= ones - 1;
             out[done] = (place - done) as u32;
@@ -139,8 +138,7 @@ pub(super) fn decode(bytes: &[u8], low: u32, out: &mut [u32]) -> Result<usize, C
     Ok(taken)
 }
 
-/// Adds the low parts at the start of `bytes` to `out`. `TOGETHER` low parts must fit into a
-/// window.
+/// Adds the low parts at the start of `bytes` to `out`, `TOGETHER` of them from one window.
 #[inline(always)]
 fn add_low_parts<const TOGETHER: usize>(bytes: &[u8], low: u32, out: &mut [u32]) {
     let mask = (1u32 << low) - 1;

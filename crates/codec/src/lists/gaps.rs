@@ -30,9 +30,7 @@ use crate::prefix::{PrefixCode, Triples};
 pub const MAX_TABLES: usize = 32;
 /// With words of at most this many bits, a table of triples takes 4 KiB.
 const LIMIT: u32 = 10;
-/// The possible places of a leading 1 bit.
 const PLACES: usize = 32;
-/// The most neighbours whose places are stored together.
 const BLOCK: usize = 64;
 
 const WHAT: &str = "adjacency list, gaps";
@@ -43,7 +41,7 @@ pub(super) struct Table {
     triples: Triples<{ 1 << LIMIT }>,
 }
 
-/// The number of each place in a list, and of all bits below the leading 1 bits.
+/// The number of each place in a list, and the number of all bits below the leading 1 bits.
 #[derive(Debug, Clone)]
 pub(super) struct Profile {
     places: [u32; PLACES],
@@ -98,7 +96,6 @@ impl Table {
     }
 }
 
-/// Groups the profiles and trains a table for each group, for distances below `nodes`.
 pub(super) fn train(profiles: &[Profile], nodes: u32, tables: usize) -> Vec<Table> {
     const ROUNDS: usize = 8;
     if profiles.is_empty() {
@@ -139,8 +136,8 @@ pub(super) fn train(profiles: &[Profile], nodes: u32, tables: usize) -> Vec<Tabl
     trained
 }
 
-/// Calls `each` with the distances, downwards, then upwards. Returns the number of neighbours below
-/// `own`; `None` if it is among the neighbours.
+/// Calls `each` with the distances. Returns the number of neighbours below `own`; `None` if it is
+/// one of them.
 fn outward(own: u32, ids: &[u32], mut each: impl FnMut(u32)) -> Option<usize> {
     let below = ids.partition_point(|&id| id < own);
     if ids.get(below) == Some(&own) {
@@ -177,8 +174,8 @@ pub(super) fn encode(own: u32, ids: &[u32], table: &Table, out: &mut Vec<u8>) {
     writer.finish();
 }
 
-/// Decodes `out.len()` neighbours and returns the bytes of the code. Unless the result is an error,
-/// the numbers ascend, even of damaged bytes.
+/// Returns the bytes of the code. The numbers ascend, even of damaged bytes, unless the result is
+/// an error.
 pub(super) fn decode(
     own: u32,
     bytes: &[u8],
@@ -197,8 +194,7 @@ pub(super) fn decode(
     }
     let mut bit = field as usize;
     let (down, up) = out.split_at_mut(below);
-    // Computed in 64 bits and checked once at the end: distances are positive, so the last numbers
-    // are the extremes.
+    // Distances are positive, so one check of the last numbers, in 64 bits, suffices.
     let (mut lower, mut upper) = (i64::from(own), u64::from(own));
     let mut done = 0;
     while done < count {
@@ -241,7 +237,7 @@ pub(super) fn decode(
     Ok(bit.div_ceil(8))
 }
 
-/// Reads at most [`BLOCK`] places. Returns the position of the next bit.
+/// Returns the position of the next bit.
 #[inline(always)]
 fn read_places(
     bytes: &[u8],
@@ -294,7 +290,6 @@ fn read_distances<'a>(
     };
     let (fours, rest) = places.as_chunks::<4>();
     for four in fours {
-        // A window usually has the bits of all four distances.
         let ends = u32::from_le_bytes(*four)
             .wrapping_mul(0x0101_0101)
             .to_le_bytes();

@@ -26,11 +26,8 @@ use crate::error::CodecError;
 use crate::model::Reader;
 use crate::prefix::{BYTE_SYMBOLS, ESCAPE, PrefixCode};
 
-/// The most groups.
 pub(super) const MAX_GROUPS: usize = 128;
-/// The most tables.
 pub(super) const TABLES: usize = 8;
-/// The fewest vectors from which groups can be trained.
 pub(super) const FEWEST_SAMPLES: usize = 1024;
 
 const LIMIT: u32 = 10;
@@ -48,9 +45,7 @@ pub(super) struct Classes {
     /// For each class and each value of the next bits: the length of the word, the bit `ESCAPED` if
     /// it is the escape, and the byte from bit 8 on.
     tables: Box<[[u16; SIZE]; TABLES]>,
-    /// The bits that code each byte, for each class.
     costs: Box<[[u8; 256]; TABLES]>,
-    /// The class of each position, group after group.
     classes: Vec<u8>,
 }
 
@@ -84,7 +79,6 @@ impl Classes {
         self.classes.chunks_exact(self.vector_bytes)
     }
 
-    /// The group that codes a vector in the fewest bits, and these bits.
     fn best_group(&self, vector: &[u8]) -> (usize, u32) {
         (0..)
             .zip(self.groups())
@@ -283,7 +277,6 @@ impl Trainer<'_> {
             .zip(self.sample.chunks_exact(self.vector_bytes))
     }
 
-    /// Returns the centroids, group after group.
     fn k_means(&mut self, element: Element, groups: usize) -> Vec<f32> {
         const ROUNDS: usize = 5;
         // XOR with `flip` maps signed bytes to unsigned bytes in the same order.

@@ -31,10 +31,9 @@ use crate::prefix::{BYTE_SYMBOLS, PrefixCode, Triples};
 
 const LIMIT: u32 = 12;
 const WHAT: &str = "vector, split floats";
-/// The floats that one step of the decoder joins.
 const BATCH: usize = 64;
 
-/// The code of the exponents, and the mantissa bits that are always zero.
+/// The code of the exponents, and the number of mantissa bits that are always zero.
 #[derive(Debug, Clone)]
 pub(super) struct FloatSplit {
     half: bool,
@@ -44,7 +43,6 @@ pub(super) struct FloatSplit {
     triples: Triples<{ 1 << LIMIT }>,
 }
 
-/// The mantissa bits below the high plane.
 fn low_plane_bits(half: bool) -> u32 {
     if half { 3 } else { 16 }
 }

@@ -14,7 +14,6 @@ use crate::bits::{BitWriter, window, window_backward};
 use crate::error::CodecError;
 use crate::prefix::Triples;
 
-/// The symbols in the first stream.
 pub(super) fn front(symbols: usize) -> usize {
     symbols.div_ceil(2)
 }
@@ -40,13 +39,11 @@ impl<'a, const BACK: bool> Lane<'a, BACK> {
         self.buffer = window_from::<BACK>(self.bytes, self.bit);
     }
 
-    /// The lowest bit is the first one.
     #[inline(always)]
     pub(super) fn buffer(&self) -> u64 {
         self.buffer
     }
 
-    /// Advances by `bits`, which is below 64.
     #[inline(always)]
     pub(super) fn skip(&mut self, bits: u32) {
         self.buffer >>= bits & 63;
@@ -115,8 +112,7 @@ fn window_from<const BACK: bool>(bytes: &[u8], bit: usize) -> u64 {
     }
 }
 
-/// The byte at `bit`, and the window after it. A [`Lane`] as argument would be in memory, not in
-/// registers.
+/// A [`Lane`] as argument would be in memory, not in registers.
 #[cold]
 #[inline(never)]
 fn behind_escape<const BACK: bool>(bytes: &[u8], bit: usize) -> (u8, u64) {
@@ -155,7 +151,6 @@ pub(super) fn decode<const SIZE: usize>(
     check_meet(what, bytes, &ahead, &back)
 }
 
-/// No byte may be between the two streams.
 #[inline(always)]
 pub(super) fn check_meet(
     what: &'static str,
@@ -174,8 +169,7 @@ pub(super) fn check_meet(
     })
 }
 
-/// Appends two streams with `symbols` symbols, each written by `put`. The first stream begins with
-/// the lowest `lead` bits of `value`.
+/// Appends two streams. The first one begins with the lowest `lead` bits of `value`.
 pub(super) fn encode(
     symbols: usize,
     (value, lead): (u64, u32),

@@ -30,7 +30,6 @@ pub use nested::NestedModel;
 
 const VERSION: u8 = 1;
 const MODEL: &str = "model of a segment's vectors";
-/// The largest vector, in bytes: 65,536 floats of 32 bits.
 const MAX_VECTOR_BYTES: usize = 1 << 18;
 
 /// The type of a vector's elements.
@@ -145,7 +144,7 @@ impl SegmentModel {
     /// from all parts of the segment; about 4 MiB are enough, and used.
     pub fn train(shape: Shape, sample: &[u8]) -> SegmentModel {
         let (training, held_out) = split(shape.vector_bytes(), sample);
-        // A sample of fewer than eight vectors has no vectors for measuring.
+        // With fewer than eight vectors, none is left for measuring.
         let measured = if held_out.is_empty() {
             &training
         } else {
@@ -200,8 +199,7 @@ impl SegmentModel {
         if vectors <= VECTORS {
             return true;
         }
-        // From all parts of the sample. Every fourth vector is measured, the others are for
-        // training.
+        // Every fourth vector is measured, and the others are for training.
         let some = (0..VECTORS).map(|i| &training[i * vectors / VECTORS * bytes..][..bytes]);
         let (mut trained, mut measured) = (Vec::new(), Vec::new());
         for (i, vector) in some.enumerate() {
@@ -389,7 +387,7 @@ const GROUPS: usize = 128;
 
 const MAX_SAMPLE: usize = 4 << 20;
 
-/// Splits a sample, evenly, into vectors for training and an eighth for measuring.
+/// Both parts have vectors from the whole sample.
 fn split(vector_bytes: usize, sample: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let count = sample.len() / vector_bytes;
     let taken = count.min((MAX_SAMPLE / vector_bytes).max(64));

@@ -61,11 +61,9 @@ const MODE: u32 = 3;
 const STORED: u8 = 1;
 const FAR: u8 = 2;
 const GIVEN: u8 = 4;
-/// The bytes of the dimension before each element that the leading part stores unchanged.
 const DIMENSION: usize = 2;
 /// The largest absolute value of a median in a model; larger ones are clamped.
 const MOST_MEDIAN: i32 = 1 << 14;
-/// The elements that one step of the decoder assembles.
 const BATCH: usize = 64;
 
 /// The model that divides the vectors of a file into two parts, and codes both parts.
@@ -258,7 +256,7 @@ impl NestedModel {
         Ok(())
     }
 
-    /// Returns true if this part stores elements that are too far from the median unchanged.
+    /// Returns whether this part stores elements that are too far from the median.
     fn encode_leading(&self, vector: &[u8], coded: &[i8], out: &mut Vec<u8>) -> bool {
         let (start, size) = (out.len(), self.shape.element().size());
         let far = |&i: &usize| is_far(coded[i]);
@@ -269,8 +267,7 @@ impl NestedModel {
             };
             lanes::encode(coded.len(), (mode.into(), MODE), put, out);
         };
-        // If an element is not finite, the vector cannot be ranked, and its leading part stores no
-        // elements unchanged.
+        // An element that is not finite makes the vector unfit for ranking.
         let mut all = elements(size, vector);
         if !far.is_empty() && all.all(|bits| self.division.is_finite(bits)) {
             encode(FAR | GIVEN, out);
@@ -344,8 +341,8 @@ impl NestedModel {
     #[inline]
     pub fn decode_leading(&self, leading: &[u8], out: &mut [u8]) -> Result<bool, CodecError> {
         self.check(out.len())?;
-        // The step numbers are decoded into the last bytes of `out`, and elements then overwrite
-        // them from the front, as in `float_split`.
+        // The elements overwrite the step numbers, in the last bytes of `out`, from the front (see
+        // `float_split`).
         let given = self.numbers(leading, out)?;
         self.middles(out);
         let size = self.shape.element().size();
@@ -374,7 +371,6 @@ impl NestedModel {
             *byte = coded as u8;
         }
         if any_far {
-            // The size of the leading part decides whether it stores such elements unchanged.
             let (mut leading, mut trailing) = (Vec::new(), Vec::new());
             self.encode(vector, &mut leading, &mut trailing)?;
             self.decode_leading(&leading, out)?;
@@ -384,7 +380,6 @@ impl NestedModel {
         Ok(())
     }
 
-    /// Replaces the coded step numbers in the last bytes of `out` by elements.
     #[inline(always)]
     fn middles(&self, out: &mut [u8]) {
         match self.division {
@@ -407,8 +402,7 @@ impl NestedModel {
         (leading.first()).is_some_and(|mode| mode & (FAR | GIVEN) != FAR)
     }
 
-    /// Decodes the step numbers into the last bytes of `out`, and returns the elements stored
-    /// unchanged.
+    /// Decodes into the last bytes of `out`, and returns the elements that are stored unchanged.
     #[inline(always)]
     fn numbers<'a>(&self, leading: &'a [u8], out: &mut [u8]) -> Result<&'a [u8], CodecError> {
         let &mode = leading.first().ok_or_else(|| truncated(LEADING, leading))?;
@@ -518,7 +512,7 @@ impl NestedModel {
         Ok(())
     }
 
-    /// The element with a coded step number, whose remaining bits start at `bit`.
+    /// The remaining bits of the element start at `bit`.
     #[inline(always)]
     fn element(
         &self,
@@ -647,7 +641,6 @@ fn given_element(bytes: &[u8]) -> (usize, &[u8]) {
     )
 }
 
-/// The next `count` bits, at most 32; zeros beyond the end.
 #[inline(always)]
 fn take(bytes: &[u8], bit: &mut usize, count: u32) -> u32 {
     const { assert!(WINDOW >= 32) };

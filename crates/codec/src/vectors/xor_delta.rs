@@ -103,7 +103,6 @@ mod tests {
             choose_base(&alike, 8),
             Some((0..8).map(|i| i * 31).collect())
         );
-        // All positions have the same distribution of bytes, so no base vector lowers the entropy.
         let random: Vec<u8> = (0..8000u32)
             .map(|i| (i.wrapping_mul(2_654_435_761) >> 29) as u8)
             .collect();

@@ -17,7 +17,6 @@ fn numbers(seed: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// Bell-shaped, with lowest bits as random as in measured numbers.
 fn bell(seed: u64, width: f32) -> impl Iterator<Item = f32> {
     let (mut terms, mut noise) = (numbers(seed), numbers(seed + 1));
     std::iter::from_fn(move || {
@@ -213,7 +212,6 @@ fn the_parts_together_are_as_long_as_the_whole() {
                 "{element:?}, step {step}: {leading} + {trailing} for {}",
                 code.len()
             );
-            // If the step is halved, each element needs about one more bit.
             assert!(leading as f64 > before as f64 + 0.8 * 384.0 * 600.0 / 8.0);
             before = leading;
         }
@@ -368,7 +366,6 @@ proptest! {
             let mut out = vec![0; model.shape().vector_bytes()];
             let _ = model.decode_leading(&leading, &mut out);
             let _ = model.decode(&leading, &trailing, &mut out);
-            // The parts have the lengths of real parts, and often a valid mode.
             leading.resize(model.max_leading_bytes(), modes.0);
             leading[0] = modes.0 | 1;
             trailing.resize(model.max_trailing_bytes(), modes.1);
@@ -414,7 +411,6 @@ proptest! {
             let bit = flip.index(8 * bytes.len());
             bytes[bit / 8] ^= 1 << (bit % 8);
             if let Ok(damaged) = NestedModel::from_bytes(&bytes) {
-                // Vectors of the changed shape must still be restored.
                 let vector = vec![3; damaged.shape().vector_bytes()];
                 round_trip(&damaged, &vector);
             }

@@ -46,7 +46,6 @@ fn f16_bits(value: f32) -> u16 {
 fn sample(element: Element, dim: usize, count: usize) -> Vec<u8> {
     let values = bell(3, 0.1).take(dim * count);
     match element {
-        // The lowest bits are as random as in measured numbers.
         Element::F32 => values
             .zip(numbers(6))
             .flat_map(|(x, noise)| (x.to_bits() ^ (noise >> 19)).to_le_bytes())
@@ -55,8 +54,7 @@ fn sample(element: Element, dim: usize, count: usize) -> Vec<u8> {
         Element::U8 | Element::I8 => values
             .enumerate()
             .map(|(i, x)| {
-                // The width depends on the position, and on the kind of the vector, of which two
-                // alternate.
+                // The width depends on the position, and on which of two kinds the vector has.
                 let kind = i / dim % 2 * dim / 2;
                 (x * (4 * ((i + kind) % dim) + 3) as f32 / dim as f32 * 100.0) as i8 as u8
             })
@@ -330,7 +328,6 @@ proptest! {
             let mut out = vec![0; model.shape().vector_bytes()];
             let _ = model.decode(&bytes, None, &mut out);
             if let Some(byte) = bytes.first_mut() {
-                // Makes the first byte a valid mode or group more often.
                 *byte = first;
             }
             let _ = model.decode(&bytes, None, &mut out);
@@ -370,7 +367,6 @@ proptest! {
             let bit = flip.index(8 * bytes.len());
             bytes[bit / 8] ^= 1 << (bit % 8);
             if let Ok(damaged) = SegmentModel::from_bytes(&bytes) {
-                // Vectors of the changed shape must still be restored.
                 let vector = vec![3; damaged.shape().vector_bytes()];
                 round_trip(&damaged, &vector, None);
             }

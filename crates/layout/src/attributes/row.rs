@@ -266,7 +266,6 @@ fn append_value(value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-/// With the number of bytes that were read.
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,

@@ -4,7 +4,6 @@ use super::*;
 
 const V: usize = 3;
 
-/// Nodes 100 to 109 in chunks of 4, on 6 pages.
 fn sample() -> ChunksFile {
     ChunksFile {
         model: vec![7, 8, 9, 10, 11],
@@ -269,8 +268,7 @@ fn garbage_stands_where_the_table_says() {
     assert_eq!(begins.chunk_of(0, 0), Some(&begins.chunks[0]));
 }
 
-/// The third and the fourth page continue. No record starts on the fifth page, nor on an additional
-/// last page.
+/// Two pages continue. No record starts on the fifth page, nor on an additional last page.
 fn running_on() -> (ChunksFile, SegmentSpan) {
     let mut file = sample();
     file.chunks[1].boundaries = vec![104, 107, 107];
@@ -287,7 +285,6 @@ fn what_runs_on_stands_where_the_table_says() {
     let (file, span) = running_on();
     assert!(file.counts(100).eq([3, 1, 1, 3, 0, 2, 0]));
     let bytes = file.encode();
-    // Bits, three boundaries, and a bit for each page, the first two set.
     assert_eq!(bytes[48..52], [4, 0, 0, 0]);
     assert_eq!(bytes[64..65], [0b11]);
     assert_eq!(bytes[65 + 8..65 + 12], [5, 0, 0, 0]);
@@ -325,7 +322,6 @@ fn every_contradiction_of_what_runs_on_is_refused() {
         let expected = "bits of pages with a spanning record at offset 4164";
         assert!(text.contains(expected), "{bits}: {text}");
     }
-    // If the record before a page does not continue on it, the page must have a record.
     let text = refused(&file, Some((64, 1)));
     assert!(text.contains("is 107; expected 108 to"), "{text}");
     let mut other = file.clone();
@@ -355,7 +351,6 @@ fn every_contradiction_of_garbage_is_refused() {
             8,
             "bits of a chunk at offset 4125 is 8; expected 0 to 7",
         ),
-        // Without its garbage, the first page would have one record fewer than it really has.
         (25, 1, "last node of a chunk"),
         (29, 1, "last node of a page"),
         (33, 0, "is 0; expected 1 to 1"),
@@ -434,7 +429,6 @@ fn any_segment() -> impl Strategy<Value = (ChunksFile, SegmentSpan)> {
             let (mut nodes, mut number) = (0u32, 0);
             pages.reverse();
             while let Some(mut count) = pages.pop() {
-                // A page on which no record starts continues the record of an earlier page.
                 if count == 0 || bases >> (number % 61) & 3 == 0 {
                     let Some(chunk) = file
                         .chunks
@@ -451,7 +445,6 @@ fn any_segment() -> impl Strategy<Value = (ChunksFile, SegmentSpan)> {
                         continue;
                     }
                 }
-                // A page belongs to one chunk, so it is cut at the chunk's end.
                 let room = chunk_vectors - nodes % chunk_vectors;
                 if count > room {
                     pages.push(count - room);
@@ -505,7 +498,6 @@ proptest! {
         to in 0u32..1000,
         fates in prop::collection::vec(0u8..4, 1..500),
     ) {
-        // Page, slot, and the merge in which the record dies: the first, the second, or none.
         let mut records = Vec::new();
         for (page, count) in (0u32..).zip(file.counts(span.first)) {
             for slot in 0..count {

@@ -162,7 +162,7 @@ impl ExtentBuilder {
     }
 }
 
-/// The end of the bytes that the checksum covers. The fixed part must exist.
+/// The fixed part of the posting list must exist.
 fn covered(kind: ExtentKind, bytes: &[u8]) -> usize {
     match kind {
         ExtentKind::Replicated => bytes.len(),

@@ -604,8 +604,7 @@ mod tests {
             (terms[2].nodes, terms[2].posting),
             (9, Posting::Apart(apart))
         );
-        // A set outside of the payload, a wrong order, a key without nodes, and a truncated
-        // payload.
+        // Wrong sets, a wrong order, a key without nodes, and a truncated payload.
         let last = |bytes: &[u8], payload| match Terms::new(bytes, span, payload, "f").last() {
             Some(term) => term.map(drop),
             None => Ok(()),

@@ -172,7 +172,6 @@ impl FileKind {
         FileKind::Recall,
     ];
 
-    /// The kind's name, role and form, and the format version that this build writes.
     #[rustfmt::skip]
     const fn row(self) -> Row {
         use crate::{chunks, clusters, columns, coupled, csr, directory, entries, heat, ids, inline, journal, log, navigation, pending, placement, recall, slotted, stream};

@@ -64,21 +64,17 @@ fn assert_same(view: &InlineView<'_>, nodes: &[Node]) {
 #[test]
 fn nodes_per_page_of_known_shapes() {
     for (element, dim, degree, code_bytes, nodes, blocks) in [
-        // The vectors and codes with which AiSAQ was measured.
         (Element::F32, 128, 56, 128, 1, 2),
         (Element::U8, 128, 52, 32, 2, 1),
         (Element::F32, 1024, 60, 128, 1, 3),
         (Element::I8, 1, 1, 1, 194, 1),
-        // The largest record of one block, and one byte more; then the same for two blocks.
         (Element::U8, 12, 8, 504, 1, 1),
         (Element::U8, 12, 1, 4060, 1, 1),
         (Element::U8, 12, 1, 4061, 1, 2),
         (Element::U8, 12, 1, 8152, 1, 2),
         (Element::U8, 12, 1, 8153, 1, 3),
-        // Two records that fill a block to the last byte, and two that exceed it by a byte.
         (Element::U8, 12, 1, 2016, 2, 1),
         (Element::U8, 12, 1, 2017, 1, 1),
-        // The largest possible record, and one that is almost as large.
         (Element::F32, 65_536, 4096, 187, 1, 256),
         (Element::U8, 12, 16, 65_465, 1, 256),
     ] {
@@ -307,8 +303,7 @@ fn wrong_counts_slots_and_degrees_are_refused() {
     damaged[6] = 1;
     let error = InlineView::open(&shape, &damaged, 0, None, false, "i").unwrap_err();
     assert!(matches!(error, LayoutError::Reserved { offset: 4102, .. }));
-    // The degree of the second record follows the header, the first record, and the second's id and
-    // vector.
+    // The degree of the second record.
     let mut damaged = page;
     damaged[8 + 92 + 24] = 9;
     let view = InlineView::open(&shape, &damaged, 0, None, false, "i").unwrap();
@@ -480,7 +475,6 @@ fn fill_takes_any_numbers() {
     }
 }
 
-/// The degree, the bytes of a code, the nodes of a page and the blocks of each proposal.
 fn proposed(
     element: Element,
     dim: usize,
@@ -495,8 +489,7 @@ fn proposed(
 
 #[test]
 fn proposals_of_known_shapes() {
-    // AiSAQ's SIFT1B has one node and 1644 unused bytes a block. R = 109, a code of 57 bytes, or R
-    // = 52 (two nodes a block) use them.
+    // With 1644 unused bytes a block: R = 109, a code of 57 bytes, or R = 52 (two nodes a block).
     assert_eq!(
         proposed(Element::U8, 128, 64, 32),
         [(109, 32, 1, 1), (64, 57, 1, 1), (52, 32, 2, 1)]
@@ -512,7 +505,6 @@ fn proposals_of_known_shapes() {
         proposed(Element::F32, 1024, 64, 128),
         [(92, 128, 1, 4), (64, 187, 1, 4), (61, 128, 1, 3)]
     );
-    // The longest codes have one byte for each dimension.
     assert_eq!(
         proposed(Element::U8, 96, 16, 95)[1],
         (16, 96, 2, 1),
@@ -525,7 +517,6 @@ fn proposals_of_known_shapes() {
         proposed(Element::U8, 12, 4090, 1),
         [(4096, 1, 1, 6), (4086, 1, 1, 5)]
     );
-    // There is not even space for one more byte for each neighbour.
     assert_eq!(proposed(Element::U8, 4096, 23, 173), []);
 }
 

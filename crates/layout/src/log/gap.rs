@@ -6,8 +6,7 @@ use super::{ALIGNMENT, KIND, LENGTH, LogShape, PAYLOAD, RESERVED};
 use super::{RecordPlace, SEQUENCE, record_bytes, whole_record};
 use crate::block::{u32_at, u64_at};
 
-/// A search checksums at most this many bytes for each byte of the file, since damaged bytes may
-/// look like many records.
+/// A limit for each byte of the file, since damaged bytes may look like many records.
 const EFFORT: u64 = 8;
 
 /// A position of a log without a record, and the state of the search after it.
@@ -15,12 +14,9 @@ const EFFORT: u64 = 8;
 pub struct Gap {
     shape: LogShape,
     start: RecordPlace,
-    /// `start.sequence` is the number of the missing record, or else the least number that may
-    /// follow.
+    /// `start.sequence` is the number of the missing record; otherwise, a lower bound of it.
     exact: bool,
-    /// The offset at which the search continues.
     next: u64,
-    /// Bytes that may still be checksummed.
     effort: u64,
 }
 

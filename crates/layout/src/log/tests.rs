@@ -14,7 +14,6 @@ const START: RecordPlace = RecordPlace {
     sequence: 70,
 };
 
-/// A record's id, and its vector unless it is a delete.
 type Owned = (u64, Option<Vec<u8>>);
 
 static ROWS: [u8; 64] = [201; 64];
@@ -27,7 +26,6 @@ fn row_of(id: u64) -> Option<&'static [u8]> {
 fn borrowed((id, vector): &Owned) -> LogRecord<'_> {
     let (id, row) = (*id, row_of(*id));
     match (vector, row) {
-        // Every third id replaces an earlier vector.
         (Some(vector), _) if id % 3 == 2 => LogRecord::Replace { id, vector, row },
         (Some(vector), _) => LogRecord::Insert { id, vector, row },
         (None, Some(row)) => LogRecord::Row { id, row },
@@ -94,7 +92,6 @@ fn bytes_stand_where_the_table_says() {
     assert!(bytes[41..48].iter().all(|&byte| byte == 0));
     assert_eq!(bytes[52..56], [2, 0, 0, 0]);
     assert_eq!(bytes[60..68], 71u64.to_le_bytes());
-    // Another implementation of the checksum.
     let mut covered = 3u64.to_le_bytes().to_vec();
     covered.extend_from_slice(&(12_288u64 + 48).to_le_bytes());
     covered.extend_from_slice(&bytes[52..80]);
@@ -330,7 +327,6 @@ fn logs_without_marks_are_read_as_ever() {
         (old.start().offset, header().start().offset),
         (4096, 12_288)
     );
-    // The length that is correct for one version is wrong for the other.
     for (version, length) in [(1, 12_288), (2, 4096), (3, 4096), (4, 12_288)] {
         let block = FileHeader {
             version,
@@ -371,7 +367,6 @@ fn the_newer_of_two_marks_counts_and_a_torn_one_does_not() {
         front[MARKS[0] as usize + 9] ^= 1;
         front[at] ^= 1 << (bit % 8);
     }
-    // A header at the other position, a header of another log, and a file that is cut.
     let mut moved = header().encode_front();
     moved[4096..4128].copy_from_slice(&encode_mark(latest, 1));
     assert_eq!(read_marks(&moved, 12), Some(start));
@@ -381,7 +376,6 @@ fn the_newer_of_two_marks_counts_and_a_torn_one_does_not() {
     assert_eq!(read_marks(&[], 12), None);
 }
 
-/// Every fourth record is a delete. Some have rows, two of the maximum length.
 fn twenty() -> (Vec<u8>, Vec<usize>) {
     let longest = vec![3; MAX_ROW_BYTES];
     let (mut out, mut place, mut starts) = (Vec::new(), START, Vec::new());
@@ -495,7 +489,6 @@ proptest! {
         let (found, end) = decode(shape(), START, &bytes);
         prop_assert_eq!(&found, &records);
         prop_assert!(end.reason.is_clean());
-        // As for a file that is larger than memory.
         let (mut held, mut place, mut found) = (Vec::new(), START, Vec::new());
         for more in bytes.chunks(piece) {
             held.extend_from_slice(more);

@@ -15,8 +15,7 @@ fn is_lower_hexadecimal(text: &str, digits: usize) -> bool {
 }
 
 impl Manifest {
-    /// Numbers that are incremented, added up, or used as a share, so that later arithmetic cannot
-    /// overflow.
+    /// Bounds, so that later arithmetic cannot overflow.
     pub(super) fn check_numbers(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let lengths = self.files.iter().map(|entry| entry.length);
         let length = lengths.fold(0, u64::saturating_add);
@@ -123,8 +122,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// A program that does not know placements must not read the index. Each live vector must have
-    /// a node.
+    /// A program without placements must not read the index.
     pub(super) fn check_placement(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let Some(facts) = &self.placement else {
             return Ok(());
@@ -163,7 +161,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// A program that does not know states must not change the index.
+    /// A program without states must not change the index.
     pub(super) fn check_state(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let Some(state) = &self.state else {
             return Ok(());
@@ -179,7 +177,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// A program that does not know files of ids must not change the index.
+    /// A program without files of ids must not change the index.
     pub(super) fn check_ids(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         if self.writer_features & IDS == 0 && self.file(FileKind::Ids.name()).is_some() {
             let (found, expected) = (self.writer_features, "bit 0 set where there are ids");
@@ -196,8 +194,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// A program that does not know columns must not change the index. Each segment of columns must
-    /// have both files.
+    /// A program without columns must not change the index.
     pub(super) fn check_columns(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let is_column = |kind| matches!(kind, FileKind::Rows | FileKind::Columns);
         let of_columns = |entry: &&FileEntry| entry.kind().is_some_and(|(kind, _)| is_column(kind));
@@ -227,7 +224,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// A program that does not know files of recall must not change the index.
+    /// A program without files of recall must not change the index.
     pub(super) fn check_recall(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         if self.writer_features & RECALL == 0 && self.file(FileKind::Recall.name()).is_some() {
             let (found, expected) = (
@@ -241,7 +238,6 @@ impl Manifest {
 
     /// A manifest cannot refer to files outside the index directory.
     pub(super) fn check_names(&self, at: u64, file: &str) -> Result<(), LayoutError> {
-        // Comparing a million names pairwise would be too slow.
         let (mut names, mut roles) = (HashSet::new(), HashSet::new());
         for entry in &self.files {
             let name = entry.name.as_str();

@@ -14,7 +14,6 @@ pub struct LogFrom {
 }
 
 impl Default for LogFrom {
-    /// The position before the very first record.
     fn default() -> LogFrom {
         LogFrom {
             number: 1,

@@ -113,7 +113,6 @@ impl IndexKind {
         }
     }
 
-    /// Before the other keys are read.
     pub(super) fn check(
         kind: Option<&str>,
         reader_features: u64,

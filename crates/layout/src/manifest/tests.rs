@@ -105,7 +105,6 @@ fn sample() -> Manifest {
     }
 }
 
-/// The part of the sample that version 1 can represent.
 fn sample_of_1() -> Manifest {
     Manifest {
         format_version: 1,
@@ -265,7 +264,6 @@ fn a_file_of_ids_needs_a_feature_bit() {
     manifest.writer_features |= IDS;
     let back = Manifest::decode(&manifest.encode(), "MANIFEST").unwrap();
     back.check_writable("MANIFEST").unwrap();
-    // An index of an earlier version has no file of ids.
     manifest.files.pop();
     Manifest::decode(&manifest.encode(), "MANIFEST").unwrap();
 }
@@ -413,7 +411,6 @@ fn version_1_is_read_as_coupled() {
     let text = manifest.encode();
     assert!(text.starts_with(b"STRATANN MANIFEST 1 "));
     assert_eq!(Manifest::decode(&text, "MANIFEST").unwrap(), manifest);
-    // A key of a later version is not a key of this version.
     for (key, _) in later_keys() {
         let mut value = manifest.value().unwrap();
         assert_eq!(value.get(key), None, "{key}");
@@ -486,7 +483,6 @@ fn a_kind_that_is_not_known_is_refused_before_its_keys_are_missed() {
         text.contains("unknown kind of index \"tree\"") && text.contains("with that version"),
         "{text}"
     );
-    // The bit is set, but its key is missing.
     let mut manifest = sample();
     manifest.reader_features |= KIND;
     let text = refused(&body(&manifest));
@@ -566,7 +562,6 @@ fn a_placement_has_its_feature_bit() {
     manifest.placement = None;
     let back = Manifest::decode(&manifest.encode(), "MANIFEST").unwrap();
     assert_eq!(back, manifest);
-    // The key is written even without a placement.
     let text = String::from_utf8(manifest.encode()).unwrap();
     assert!(text.contains("\n  \"placement\": null,\n"), "{text}");
 
@@ -612,7 +607,6 @@ fn a_drift_stands_in_the_placement_where_a_writer_must_know_of_it() {
     );
     let back = Manifest::decode(text.as_bytes(), "m").unwrap();
     assert_eq!(back, manifest);
-    // A manifest without drift equals a manifest of an earlier version.
     manifest.note_drift(None);
     assert_eq!(manifest.encode(), without);
 
@@ -641,7 +635,6 @@ fn a_drift_stands_in_the_placement_where_a_writer_must_know_of_it() {
         let text = refused.to_string();
         assert!(text.contains(expected), "{expected}: {text}");
     }
-    // Without a placement no vector was inserted, and no drift is recorded.
     manifest.placement = None;
     manifest.note_drift(Some(drift));
     assert_eq!(manifest.writer_features, STATE);
@@ -885,7 +878,6 @@ proptest! {
                 navigation: navigation.map(|(nodes, degree)| NavigationFacts { nodes, degree }),
             }),
             files: files.into_iter().map(|(name, (length, header_crc32c))| FileEntry {
-                // All entries together do not exceed the bounds.
                 role: format!("role of {name}"), name, length: length >> 8, header_crc32c,
             }).collect(),
             ..sample()

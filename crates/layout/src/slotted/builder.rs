@@ -3,7 +3,6 @@
 use super::{BEFORE, LEAST_PART, MAX_RECORDS, NO_IDS, NODE, RELOCATED, SlottedShape};
 use crate::block;
 
-/// If the lengths of a page differ by at most `range`.
 fn length_width(range: usize) -> usize {
     match range {
         0 => 0,
@@ -13,7 +12,6 @@ fn length_width(range: usize) -> usize {
     }
 }
 
-/// The numbers that determine how many bytes a page needs.
 #[derive(Debug, Clone, Copy)]
 struct Extent {
     count: usize,
@@ -21,7 +19,6 @@ struct Extent {
     lists: (usize, usize),
     vectors: (usize, usize),
     ids: (u64, u64),
-    /// Whether each id is one more than the id before it.
     consecutive: bool,
 }
 
@@ -65,7 +62,6 @@ impl Extent {
         )
     }
 
-    /// A page on which no record starts has ranges of zero.
     fn or_none(self) -> Extent {
         match self.count {
             0 => Extent {
@@ -89,8 +85,7 @@ impl Extent {
 #[derive(Debug)]
 pub struct SlottedBuilder {
     shape: SlottedShape,
-    /// The node of the first record; on a relocated page the least node, `u32::MAX` while it is
-    /// empty.
+    /// On a relocated page the least node, and `u32::MAX` while the page is empty.
     first: u32,
     relocated: bool,
     extent: Extent,
@@ -139,7 +134,6 @@ impl SlottedBuilder {
         if self.extent.count == 0 {
             self.begun.drain(..self.begun.len() - left);
         } else {
-            // Only bytes of the last record are left.
             self.begun.clear();
             self.begun
                 .extend_from_slice(&self.records[self.records.len() - left..]);

@@ -91,10 +91,8 @@ const FIXED: usize = 16;
 const NO_IDS: u8 = 255;
 const RELOCATED: u8 = 8;
 const NODE: usize = 4;
-/// Bytes of the checksum of the page before.
 const BEFORE: usize = 4;
-/// The fewest bytes of a record on its first page, if it spans pages and so costs one more block to
-/// read. At most a sixteenth of a block stays empty.
+/// The fewest bytes of a record on its first page: fewer are not worth the read of one more block.
 const LEAST_PART: usize = 256;
 
 /// The properties that determine the positions and contents of pages.
@@ -118,7 +116,6 @@ enum Holds {
 }
 
 impl Holds {
-    /// The parts of the records in a file of this kind; `None` if its pages are not slotted.
     fn of(kind: FileKind) -> Option<Holds> {
         match kind.form() {
             Form::Lists(pages) => match (pages.slotted, pages.vectors) {
@@ -266,7 +263,6 @@ impl SlottedShape {
         self.blocks
     }
 
-    /// The bytes that a page has for the rest of a record from an earlier page.
     fn going_on(&self) -> usize {
         self.page_bytes() - self.header_bytes() - BEFORE
     }

@@ -172,7 +172,6 @@ fn bytes_stand_where_the_table_says() {
 
 #[test]
 fn a_record_of_photographs_costs_five_bytes() {
-    // Lists have about 80 bytes and vectors about 86. Ids are up to 10 million, in no order.
     let shape = shape(FileKind::Packed, 400);
     let mut builder = SlottedBuilder::new(shape);
     let mut number = numbers(1);
@@ -244,8 +243,6 @@ fn a_record_may_fill_a_page_to_the_last_byte() {
                 assert!(!builder.push(larger.0, &larger.1, &larger.2));
                 assert!(builder.is_empty());
                 assert!(builder.push(whole.0, &whole.1, &whole.2));
-                // This page has no space for different lengths, so even an empty record does not
-                // fit.
                 assert!(!builder.push(0, &[], &[]));
                 assert_eq!(builder.len(), 1);
                 let page = builder.finish(3);
@@ -291,8 +288,7 @@ fn a_record_that_does_not_fit_changes_nothing() {
         for (id, list, vector) in &nodes {
             assert!(builder.push(*id, list, vector));
         }
-        // The first record is too long. The second one would widen the ids and lengths of all
-        // records.
+        // The first record is too long. The second one would widen all ids and lengths.
         let huge = node(kind, u64::MAX, 4000, 4000);
         assert!(!builder.push(huge.0, &huge.1, &huge.2));
         assert!(!builder.push(huge.0, &huge.1, &huge.2));
@@ -491,7 +487,6 @@ fn what_a_page_cannot_have_is_refused() {
             .map(|id| node(kind, id * 1000, 10 + id as usize, 20))
             .collect()
     };
-    // The kind, the offset in the page after its checksum, the bytes to write, and the message.
     type Change = (FileKind, usize, &'static [u8], &'static str);
     let changes: [Change; 19] = [
         (
@@ -743,7 +738,6 @@ fn other_pages_have_consecutive_nodes() {
             let last = first + 3;
             assert_nodes(&view, &(first..=last).collect::<Vec<_>>());
         }
-        // No build writes such node numbers.
         let page = build(shape, u32::MAX - 1, 0, &nodes);
         let view = SlottedView::open(&shape, &page, 0, true, "f").unwrap();
         assert_eq!(view.node(1), Ok(u32::MAX));
@@ -771,7 +765,6 @@ fn the_largest_record_fits_a_relocated_page() {
             let mut larger = whole.clone();
             larger.1.push(1);
             assert!(!builder.push_node(4, larger.0, &larger.1, &larger.2));
-            // A node that did not fit is not on the page, and is not the smallest one.
             assert!(builder.push_node(9, whole.0, &whole.1, &whole.2));
             assert!(!builder.push_node(5, 0, &[], &[]));
             let page = builder.finish(3);
@@ -810,7 +803,6 @@ fn a_finished_page_takes_more_records() {
 #[test]
 fn nodes_that_contradict_each_other_are_refused() {
     for kind in [FileKind::Packed, FileKind::Adjacency] {
-        // Also more nodes than fit into the array for few nodes.
         for count in [3, 500] {
             let shape = shape(kind, 4);
             let nodes: Vec<Node> = (0..count).map(|id| node(kind, id, 0, 0)).collect();
@@ -1044,7 +1036,6 @@ fn any_ids() -> impl Strategy<Value = (u64, u64)> {
     })
 }
 
-/// No two slots have the same node.
 fn number_of(seed: u64, slot: usize) -> u32 {
     (slot as u32).wrapping_mul(0x9e37_79b1) ^ seed as u32
 }
@@ -1205,7 +1196,6 @@ fn read_all(
         if let Ok(number) = view.node(slot) {
             let found = view.slot_of(number);
             if view.is_relocated() && !verify {
-                // Of several slots with this node, the first one is found.
                 prop_assert!(found.is_some_and(|found| found <= slot));
             } else {
                 prop_assert_eq!(found, Some(slot));

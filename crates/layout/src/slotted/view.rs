@@ -29,7 +29,6 @@ pub struct SlottedView<'a> {
     lists: Lengths<'a>,
     vectors: Lengths<'a>,
     relocated: bool,
-    /// Bytes of a record from an earlier page that are on this page and later ones.
     begun: u32,
     id_width: u8,
     least_id: u64,
@@ -45,7 +44,6 @@ struct Lengths<'a> {
 }
 
 impl Lengths<'_> {
-    /// The slot must exist.
     #[inline(always)]
     fn of(&self, slot: usize) -> u64 {
         let more = match self.width {
@@ -82,8 +80,7 @@ impl Lengths<'_> {
 fn sum_of_bytes(bytes: &[u8]) -> u64 {
     const EVEN: u64 = 0x00ff_00ff_00ff_00ff;
     const ONES: u64 = 0x0001_0001_0001_0001;
-    // Eight bytes become four sums of two bytes each, and the highest 16 bits of the product their
-    // sum.
+    // Eight bytes become four sums of two bytes each, and then one sum in the highest 16 bits.
     let sum = |eight: u64| ((eight & EVEN) + (eight >> 8 & EVEN)).wrapping_mul(ONES) >> 48;
     let words = bytes.chunks_exact(8);
     let rest = words.remainder();
@@ -256,7 +253,6 @@ impl<'a> SlottedView<'a> {
         if self.relocated {
             return Ok(u32_at(self.nodes(), NODE * slot));
         }
-        // There are fewer than 2^16 slots.
         let node = self.first.checked_add(slot as u32);
         node.ok_or_else(|| self.no_node(slot))
     }
@@ -339,8 +335,7 @@ impl<'a> SlottedView<'a> {
         })
     }
 
-    /// The offset may be outside the page. For the count of records, it is the end of the last
-    /// record.
+    /// Perhaps outside the page. For the count of records, the end of the last record.
     #[inline(always)]
     fn start_of(&self, slot: usize) -> u64 {
         self.records_at as u64 + self.lists.before(slot) + self.vectors.before(slot)
@@ -478,7 +473,6 @@ impl<'a> SlottedView<'a> {
         Ok(())
     }
 
-    /// Refuses records that leave the page, and bytes other than zero after them.
     fn check_end(&self) -> Result<(), LayoutError> {
         let end = self.start_of(self.count);
         if end > self.bytes.len() as u64 {
@@ -495,7 +489,6 @@ impl<'a> SlottedView<'a> {
         )
     }
 
-    /// Refuses a repeated node, and a first node that is not the least.
     #[inline(never)]
     fn check_nodes(&self) -> Result<(), LayoutError> {
         // Nearly all pages have few records, and are checked without an allocation.
@@ -523,7 +516,6 @@ impl<'a> SlottedView<'a> {
         Ok(())
     }
 
-    /// After the checksums.
     fn node_at(&self, slot: usize) -> usize {
         self.shape.header_bytes() - 4 * self.shape.blocks + NODE * slot
     }
@@ -578,7 +570,6 @@ fn wrong_size(shape: &SlottedShape, bytes: &[u8], page: u64, file: &str) -> Layo
     }
 }
 
-/// `at` is the offset after the checksums of a page.
 #[cold]
 fn wrong(
     shape: &SlottedShape,

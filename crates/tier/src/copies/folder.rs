@@ -35,10 +35,8 @@ use crate::error::TierError;
 use crate::home::Home;
 use crate::volume::Volume;
 
-/// The file whose lock shows that a folder is in use.
 pub(super) const IN_USE: &str = "IN-USE";
 pub(super) const PREFIX: &str = "stratann-";
-/// A part of the name of an unfinished copy.
 pub(super) const UNFINISHED: &str = ".copy-";
 /// The most attempts to open a folder, if other processes remove it meanwhile.
 const TRIES: usize = 100;
@@ -234,7 +232,6 @@ impl CopyFolder {
     fn remove_unfinished(&self) {
         for name in self.directory.list().unwrap_or_default() {
             if name.contains(UNFINISHED) {
-                // A file that cannot be removed takes space, and does no other harm.
                 let _ = self.directory.remove(&name);
             }
         }
@@ -253,10 +250,8 @@ impl CopyFolder {
         self.kept
     }
 
-    /// Waits until no other process or thread makes a copy here, and keeps them from it until the
-    /// returned value is dropped.
+    /// Until the returned value is dropped, no other process or thread makes a copy here.
     pub(super) fn make_alone(&self) -> Result<MakingAlone, TierError> {
-        // On the directory itself, through a descriptor of its own.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
         let opened = self.directory.open_with(".", flags);
         let opened = opened
@@ -289,7 +284,6 @@ impl CopyFolder {
     }
 }
 
-/// The lock ends when the descriptor is closed.
 pub(super) struct MakingAlone(#[expect(dead_code, reason = "held, not looked at")] File);
 
 impl Drop for CopyFolder {
@@ -343,8 +337,7 @@ pub(super) fn remove_unused(path: &Path, own: Option<&File>) {
             let _ = directory.remove(&name);
         }
     }
-    // The lock file is removed last: a process that waits for its lock then finds that the name no
-    // longer leads to it.
+    // Last, so that a process which waits for its lock finds that the name no longer leads to it.
     let _ = unlinkat(directory.fd(), IN_USE, AtFlags::empty());
     let _ = std::fs::remove_dir(path);
 }

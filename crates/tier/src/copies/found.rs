@@ -41,7 +41,6 @@ impl FoundCopies {
     }
 }
 
-/// Whether an error is about one folder alone, and not about the process or the disk.
 fn may_not_be_listed(error: &TierError) -> bool {
     use std::io::ErrorKind::{NotFound, PermissionDenied};
     match error {

@@ -48,12 +48,10 @@ pub struct MirrorVolume {
     read_by: ReadBy,
     /// The folder as a volume; a [`MemoryVolume`] if its files are mapped and may change.
     copies: Arc<dyn Volume>,
-    /// The files whose copies are complete. The lock is held while a copy is made, so no two
-    /// threads make the same copy.
+    /// The files whose copies are complete, locked while a copy is made, so no copy is made twice.
     whole: Mutex<HashSet<String>>,
 }
 
-/// The bytes that one call copies or compares.
 const PIECE: usize = 1 << 20;
 const TRIES: u32 = 3;
 
@@ -90,8 +88,7 @@ impl MirrorVolume {
             return Ok(());
         }
         let len = self.home.len(name)?;
-        // Such copies are of files that never change, except by growing. So a copy with the same
-        // length is current.
+        // Such files never change, except by growing, so a copy of the same length is current.
         let kept = self.folder.kept() == Kept::ForOthers;
         let is_there = || kept && matches!(self.copies.len(name), Ok(there) if there == len);
         if !is_there() {
@@ -163,7 +160,6 @@ impl MirrorVolume {
         Ok(Box::new(Writer { home, copy, folder }))
     }
 
-    /// Copies for other processes are never written to.
     fn check_own(&self, name: &str) -> Result<(), TierError> {
         match self.folder.kept() {
             Kept::ForNow => Ok(()),
@@ -293,7 +289,6 @@ impl Volume for MirrorVolume {
         let mut whole = self.whole();
         self.home.remove(name)?;
         if whole.remove(name) {
-            // If the removal fails, the copy takes space until the folder is removed.
             let _ = self.copies.remove(name);
         }
         Ok(())
@@ -309,7 +304,6 @@ struct Writer {
 }
 
 impl Writer {
-    /// Before a write: without space for the copy, neither the file nor the copy is written to.
     fn check_room(&self, end: u64) -> Result<(), TierError> {
         match end.checked_sub(self.copy.len()) {
             None | Some(0) => Ok(()),
@@ -423,7 +417,6 @@ mod tests {
             "{error}"
         );
         assert!(error.place().starts_with(path.to_str().unwrap()), "{error}");
-        // Only the file IN-USE is left.
         let left: Vec<_> = std::fs::read_dir(path).unwrap().flatten().collect();
         assert_eq!(left.len(), 1, "{left:?}");
     }
@@ -439,7 +432,6 @@ mod tests {
 
         fn open_reader(&self, name: &str) -> Result<Box<dyn VolumeReader>, TierError> {
             self.opened.fetch_add(1, Ordering::Relaxed);
-            // Long enough for the other threads to arrive.
             std::thread::sleep(std::time::Duration::from_millis(200));
             self.directory.open_reader(name)
         }

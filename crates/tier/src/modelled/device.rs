@@ -184,8 +184,7 @@ struct Clock {
 }
 
 impl Clock {
-    /// Serves a request that arrives at `now`, after all earlier requests; returns its end on both
-    /// resources.
+    /// Returns the end on both resources of a request that arrives at `now`.
     fn book(&mut self, now: u128, cost: Cost) -> u128 {
         self.link = self.link.max(now) + u128::from(cost.link);
         self.engine = self.engine.max(now) + u128::from(cost.engine);
@@ -243,7 +242,6 @@ impl Device {
         let Inner { model, began, .. } = &*self.inner;
         let arrival = now.saturating_duration_since(*began).as_nanos() * 1000;
         let cost = model.cost(offset, len);
-        // No code panics while the lock is held.
         let mut clock = self
             .inner
             .clock
@@ -279,8 +277,7 @@ mod tests {
         bytes as f64 / (end as f64 / 1000.0)
     }
 
-    /// The part of its bandwidth that a device loses if `share` percent of its reads have 128
-    /// bytes, and all others `others` bytes.
+    /// The share of the bandwidth that `share` percent of reads of 128 bytes cost.
     fn slowdown(kind: DeviceKind, others: u32, share: u64) -> f64 {
         let mixed = bandwidth(kind, &[(100 - share, others), (share, 128)]);
         1.0 - mixed / bandwidth(kind, &[(100, others)])
@@ -315,7 +312,6 @@ mod tests {
 
     #[test]
     fn figure_6_requests_that_are_no_multiple_of_a_page_slow_down_the_ssd_alone() {
-        // The lengths of reads of graphs and clusters in the paper.
         for len in [5 << 10, (77 << 10) / 10, 21 << 10] {
             let ssd = bandwidth(DeviceKind::Ssd, &[(1000, len)]);
             assert!(ssd < 0.98 * 5.3, "{len}: {ssd}");
@@ -381,7 +377,6 @@ mod tests {
         assert_eq!(covering(511, 2, 512), 2);
         assert_eq!(covering(u64::MAX - 1, 1, 4096), 1);
         let ssd = DeviceKind::Ssd.model();
-        // These 4 KiB touch two flash pages and nine blocks.
         let across = ssd.cost(100, 4096);
         assert_eq!(across.engine, 2 * ssd.engine_fixed + 9 * ssd.engine_block);
         assert_eq!(across.link, 9 * 512 * 1_000_000 / 5300);

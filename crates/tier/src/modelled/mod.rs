@@ -85,7 +85,6 @@ impl Tier for ModelledTier {
 struct Waiting {
     tag: u64,
     due: Instant,
-    /// The underlying tier's answer, which may arrive before the read is due.
     answer: Option<Completion>,
 }
 
@@ -184,7 +183,6 @@ impl ReadQueue for ModelledQueue {
                 return Poll::Pending;
             }
         }
-        // The read is due, but the underlying tier may not have finished it.
         self.sleep = None;
         loop {
             if let Some(completion) = self.take() {

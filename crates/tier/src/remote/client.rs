@@ -39,20 +39,17 @@ pub struct RemoteFile {
     pub(super) len: u64,
 }
 
-/// A connection that has carried this number of bytes counts as having made progress.
 pub(super) const OF_USE: usize = 64 << 10;
 pub(super) const MOST_TEXT: u32 = 4 << 10;
 
-/// A server may take this many times the [patience](Server::PATIENCE) to reserve or sync a file,
-/// because a device syncs only after all its earlier writes.
+/// How many times the [patience](Server::PATIENCE) a server may take to reserve or sync a file: a
+/// device syncs only after all its earlier writes.
 const WORK: u32 = 12;
-/// The assumed rate of syncs, in bytes per second.
 const SYNCED: u64 = 16 << 20;
 
 struct Connection {
     transport: Transport,
     seal: Option<Seal>,
-    /// The wait in the current request.
     patience: Duration,
     /// The wait in requests without much work for the server.
     usual: Duration,
@@ -195,8 +192,7 @@ impl Connection {
         Ok(())
     }
 
-    /// `out` gets the answer's body and must have its length. `work` is the bytes to reserve or
-    /// sync.
+    /// `out` has the length of the answer's body. `work` is the bytes to reserve or sync.
     fn ask(
         &mut self,
         frame: Frame,

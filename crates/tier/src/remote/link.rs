@@ -29,11 +29,10 @@ use crate::tier::{Completion, Request};
 /// The key covers all settings of a server: addresses, secret, and trusted certificates.
 pub(crate) type Links = HashMap<ServerKey, Rc<Link>>;
 
-/// After this time the connection is read without an event, because a ring signals none when the
-/// other end is gone.
+/// The connection is read at this interval, since a ring does not signal that the other end is
+/// gone.
 const SILENT: Duration = Duration::from_millis(50);
 
-/// The completions of a queue that wait to be taken.
 #[derive(Debug)]
 pub(super) struct Letters {
     pub(super) name: Rc<str>,
@@ -119,7 +118,6 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    /// The thread's connection to a server, new if there is none or it has ended.
     pub(super) fn of(reactor: &Reactor, server: &Server) -> Rc<Link> {
         let key = server.inner.key;
         let known = reactor.links.borrow().get(&key).cloned();
@@ -205,8 +203,7 @@ impl Link {
         self.pump_if(true);
     }
 
-    /// For a waiting queue: reads nothing if the watched socket has no event, or another queue has
-    /// just pumped.
+    /// Reads nothing if the watched socket has no event, or another queue has just pumped.
     pub(super) fn pump_waiting(&self) {
         self.pump_if(false);
     }
@@ -273,12 +270,10 @@ impl Link {
             return Instant::now();
         }
         let patience = self.server.inner.patience;
-        // Several checks within the patience distinguish a pause of this process from silence of
-        // the server.
+        // Several checks within the patience distinguish a pause of this process from silence.
         (state.quiet_since + patience).min(Instant::now() + patience / 4)
     }
 
-    /// One of the other queues then watches the socket.
     pub(super) fn leave(&self, letters: &Letters) {
         let had = letters.waker.take();
         if had.is_some() {

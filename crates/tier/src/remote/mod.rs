@@ -127,15 +127,12 @@ pub struct Server {
 
 #[derive(Clone, Debug)]
 enum Way {
-    /// TCP, at one of these addresses, tried in turn.
     Tcp(Vec<SocketAddr>),
-    /// A ring, at this path of the server's socket.
     Ring(PathBuf),
     /// TCP, with UCX beside it for reads of files, and after it for the protocols of DistVS.
     Ucx(Vec<SocketAddr>),
 }
 
-/// Connections to a server with the same key can be shared.
 pub(crate) type ServerKey = [u8; 32];
 
 struct Inner {
@@ -355,8 +352,8 @@ impl Server {
         client::connect(self, protocol)
     }
 
-    /// `Some` if the bytes after the greetings go through UCX: true for a server on this machine.
-    /// For files the result is `None`, since reads go through UCX beside a connection.
+    /// True if the server is on this machine. `None` without UCX, and for files, which use UCX
+    /// beside a connection.
     fn streams(&self, protocol: Protocol) -> Option<bool> {
         match &self.inner.way {
             Way::Ucx(all) if protocol.is_role() => {

@@ -17,9 +17,7 @@ use super::Server;
 use super::wire::Secret;
 use crate::error::TierError;
 
-/// The attempts to read a file that another process creates or removes meanwhile.
 const TRIES: usize = 8;
-/// The pause before a file that is being written is read again.
 const PAUSE: Duration = Duration::from_millis(20);
 
 type Link = fn(&Path, &Path) -> io::Result<()>;
@@ -65,7 +63,6 @@ impl Secret {
 
 struct Place {
     folder: PathBuf,
-    /// The home folder, if it has the folder.
     home: Option<PathBuf>,
 }
 
@@ -131,7 +128,6 @@ fn failed(path: &Path, cause: &dyn Display) -> TierError {
     }
 }
 
-/// Adds the advice to name another file.
 fn with_remedy(path: &Path, error: TierError) -> TierError {
     match error {
         TierError::Unsupported { what, reason } => TierError::Unsupported {
@@ -153,7 +149,6 @@ fn is_here(name: &str) -> bool {
     let address = name.strip_prefix(Server::UCX).unwrap_or(name);
     let mut found = match address.to_socket_addrs() {
         Ok(found) => found.peekable(),
-        // An error is reported when the address is used.
         Err(_) => return false,
     };
     found.peek().is_some() && found.all(|address| address.ip().is_loopback())
@@ -163,8 +158,7 @@ fn link(from: &Path, to: &Path) -> io::Result<()> {
     fs::hard_link(from, to)
 }
 
-/// If another process was faster, its file stays. The file gets its name with all its bytes, or,
-/// without hard links, is empty for a moment.
+/// The file gets its name with all its bytes, or, without hard links, is empty for a moment.
 fn make(folder: &Path, path: &Path, link: Link) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)
@@ -188,7 +182,6 @@ fn make(folder: &Path, path: &Path, link: Link) -> io::Result<()> {
     made
 }
 
-/// For this user alone. If the write fails, removes the file again.
 fn write_new(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
@@ -227,7 +220,6 @@ mod tests {
         let folder = root.path().join("stratann");
         let path = folder.join("secret");
         let first = Secret::kept_in(&place(&folder), no_links).unwrap();
-        // Another process, which had found no secret either, tries to create one.
         make(&folder, &path, no_links).unwrap();
         let again = Secret::kept_in(&place(&folder), no_links).unwrap();
         assert_eq!(again.fingerprint(), first.fingerprint());

@@ -28,11 +28,10 @@ pub(super) enum Rest {
 }
 
 impl Division {
-    /// `None` if the type has no such step.
     pub(super) fn of(element: Element, step: u8) -> Option<Division> {
         let step = u32::from(step);
         let float = |mantissa, most| {
-            // The middle of the first step is not subnormal, and the middle of the farthest step is
+            // So the middle of the first step is not subnormal, and the middle of the last one
             // finite.
             (2..=most)
                 .contains(&step)
@@ -111,7 +110,6 @@ impl Division {
         }
     }
 
-    /// `None` if the result is out of range.
     #[inline(always)]
     pub(super) fn join(self, number: i32, rest: Rest) -> Option<u32> {
         let (mantissa, step) = match self {
@@ -145,8 +143,7 @@ fn above(number: i32) -> u32 {
     (number ^ number >> 31) as u32
 }
 
-/// An f16 must represent `value` exactly, not as a subnormal. A larger value becomes the largest
-/// f16.
+/// An f16 must represent `value`, not as a subnormal. A larger value becomes the largest f16.
 #[inline(always)]
 pub(super) fn f16_bits(value: f32) -> u16 {
     const LARGEST: u32 = 0x7bff;

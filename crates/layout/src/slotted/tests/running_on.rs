@@ -9,12 +9,10 @@ fn shape(largest: usize) -> SlottedShape {
     SlottedShape::running_on(Element::F32, 1536, 64, largest).unwrap()
 }
 
-/// The bytes of a page for a record that starts and continues. The next constant is the bytes for
-/// a mere continuation.
+/// The bytes of a page for a new record; then for the rest of one.
 const ROOM: usize = BLOCK - 28;
 const GOING_ON: usize = ROOM - 4;
 
-/// The pages, the number of records that start on each, and the records that continue.
 struct Written {
     shape: SlottedShape,
     pages: Vec<u8>,
@@ -112,8 +110,8 @@ fn bytes_stand_where_the_table_says() {
     assert_eq!(page[4..8], [1, 0, 0, 0]);
     assert_eq!(page[8..16], [0x02, 0x01, 0, 0, 0, 0, 0, 0]);
     assert_eq!(page[16..20], 4000u32.to_le_bytes());
-    // Page 0 has 68 bytes left, too few to begin a record. Page 1 has 4068 bytes of the next
-    // record, and page 2 the other 932.
+    // Page 0 has 68 bytes left, too few to begin a record. Page 1 has 4068 bytes, page 2 the other
+    // 932.
     assert!(!written.runs.has(0));
     let page = written.page(1);
     assert_eq!(page[16..20], 5000u32.to_le_bytes());
@@ -142,7 +140,6 @@ fn bytes_stand_where_the_table_says() {
 
 #[test]
 fn nothing_is_wasted_but_heads_and_ends_that_are_not_worth_it() {
-    // Floats of 384, 768, 1024, 1536 and 3072 dimensions, compressed.
     for (length, most) in [(2560, 1.016), (3400, 1.012), (5120, 1.011), (10_240, 1.01)] {
         let all = vectors((0..2000).map(|at| length + at % 17));
         let raw: usize = all.iter().map(|(_, vector)| vector.len()).sum();
@@ -150,7 +147,6 @@ fn nothing_is_wasted_but_heads_and_ends_that_are_not_worth_it() {
         let share = written.pages.len() as f64 / raw as f64;
         assert!(share < most, "{length}: {share}");
     }
-    // Three records that nearly fill a block stay on it.
     let written = write(0, &vectors([1281; 300]));
     assert!(written.runs.is_empty());
     assert_eq!(written.count(), 100);
@@ -217,7 +213,6 @@ fn what_a_page_cannot_have_is_refused() {
         let read = SlottedView::open(&shape, &bytes, page as u64, true, "v");
         read.map(|_| ()).unwrap_err().to_string()
     };
-    // Without records, with a width for lengths of lists, and with too long a continuation.
     let text = refused(0, &|bytes| bytes[4..6].fill(0));
     assert!(text.contains("count of records"), "{text}");
     let text = refused(0, &|bytes| bytes[7] |= 1);
@@ -243,7 +238,6 @@ fn what_a_page_cannot_have_is_refused() {
     let text = view.whole(last, other, true, &mut scratch).unwrap_err();
     assert!(text.to_string().contains("checksum"), "{text}");
     view.whole(last + 1, other, true, &mut scratch).unwrap_err();
-    // Pages beyond the end of the record are ignored.
     let all = view.whole(last, &written.pages[BLOCK..], true, &mut scratch);
     assert_eq!(all.unwrap(), bytes(4500, 1));
 }
@@ -293,7 +287,6 @@ fn a_page_that_is_finished_goes_on_as_it_was() {
     assert!(builder.is_empty());
 }
 
-/// Often about as long as one page or several.
 fn any_vectors() -> impl Strategy<Value = Vec<Vector>> {
     let length = prop_oneof![
         0usize..300,
@@ -334,7 +327,6 @@ proptest! {
                 false => 0,
             };
             prop_assert!(*pages <= written.shape.pages_per_record());
-            // The pages with bytes of the record are sufficient, and all of them are necessary.
             let exactly = &written.pages[..(page + pages) * BLOCK];
             prop_assert_eq!(&written.read(exactly, *page, slot).unwrap(), vector);
             if *pages > 1 {
