@@ -22,8 +22,7 @@ use crate::BLOCK;
 /// The unit, in bytes, in which the operating system counts a file's blocks.
 const COUNTED: u64 = 512;
 
-/// Reserves blocks for the first `bytes` bytes of a file, without changing its length; `false` if
-/// the file system does not support this.
+/// Reserves blocks without changing the file's length; `false` if the file system cannot.
 #[cfg(target_os = "linux")]
 pub(crate) fn allocate(file: &File, bytes: u64) -> io::Result<bool> {
     loop {

@@ -62,7 +62,6 @@ impl Thread {
 }
 
 impl<'fd> SocketReady<'fd> {
-    /// Ends when poll(2) would report one of these events, an error or a hang-up.
     pub(crate) fn new(reactor: &Rc<Reactor>, fd: BorrowedFd<'fd>, events: i16) -> Self {
         SocketReady {
             reactor: reactor.clone(),
@@ -79,7 +78,6 @@ pub struct SocketReady<'fd> {
     reactor: Rc<Reactor>,
     fd: BorrowedFd<'fd>,
     events: i16,
-    /// The slot to which the socket is reported, after the watch has begun.
     slot: Option<u32>,
 }
 
@@ -142,7 +140,6 @@ enum Slot {
     Waiting(Waker),
     /// The events as poll(2) gives them, or a negated errno.
     Reported(i32),
-    /// The socket is not reported yet, and no task waits for it.
     GivenUp,
 }
 
@@ -173,7 +170,6 @@ impl Waits {
         slot
     }
 
-    /// The slot must not be watched.
     fn remove(&mut self, slot: u32) {
         self.unreported -= 1;
         self.release(slot);
@@ -202,7 +198,6 @@ impl Waits {
         }
     }
 
-    /// Returns `true` if the slot is not reported yet.
     fn give_up(&mut self, slot: u32) -> bool {
         match self.slots[slot as usize] {
             Slot::Waiting(_) => {

@@ -28,7 +28,6 @@ use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 /// primary one.
 pub type Route = dyn Fn(&str) -> Option<usize> + Send + Sync;
 
-/// The file with a volume's mark, which [`Volume::list`] omits.
 const OWNER: &str = "OWNER";
 
 const FIRST_WORDS: &str = "STRATANN OWNER";
@@ -54,7 +53,6 @@ impl SplitVolume {
         }
     }
 
-    /// `None` for the primary volume.
     fn number(&self, name: &str) -> Option<usize> {
         (self.route)(name).filter(|&number| number < self.others.len())
     }
@@ -74,8 +72,7 @@ impl SplitVolume {
         let marks = self.others.iter().map(|other| mark_of(&**other));
         let marks = marks.collect::<Result<Vec<_>, _>>()?;
         let known = home.as_ref().map(|mark| mark.digits.clone());
-        // The primary volume is marked first. If it has files and no mark, its mark may be lost,
-        // and another volume has the digits.
+        // The primary volume is marked first. If its mark is lost, another volume has the digits.
         let lost = match known.is_none() && !self.home.list()?.is_empty() {
             true => marks.iter().flatten().find(|mark| !mark.home),
             false => None,
@@ -199,7 +196,6 @@ impl Volume for SplitVolume {
         self.volume(name).open_tier(name)
     }
 
-    /// A rename between two volumes is an error.
     fn rename(&self, from: &str, to: &str) -> Result<(), TierError> {
         if self.number(from) != self.number(to) {
             return Err(TierError::Unsupported {
@@ -234,7 +230,6 @@ impl Volume for SplitVolume {
         self.home.sync()
     }
 
-    /// For the log and the manifest, so in practice on the primary volume.
     fn keep_room(&self, name: &str, bytes: u64) -> Result<bool, TierError> {
         self.volume(name).keep_room(name, bytes)
     }
@@ -249,8 +244,7 @@ impl Volume for SplitVolume {
             guards.push(other.lock()?);
         }
         self.claim()?;
-        // The primary volume is unlocked last, so a process that can lock it finds all others
-        // unlocked.
+        // Last, so that a process which can lock the primary volume finds all others unlocked.
         guards.reverse();
         Ok(LockGuard::new(guards))
     }

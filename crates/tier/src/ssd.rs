@@ -32,7 +32,6 @@ pub struct FileTier {
     open: Arc<Opening>,
 }
 
-/// Opens one file for reading, with additional flags.
 pub(crate) type Opening = dyn Fn(OFlags) -> io::Result<File> + Send + Sync;
 
 impl fmt::Debug for FileTier {
@@ -87,7 +86,6 @@ impl FileTier {
     }
 }
 
-/// Read-ahead would fill memory with bytes that are not needed.
 fn no_read_ahead(file: &File) {
     // SAFETY: the descriptor is open; the advice touches no memory.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
@@ -105,8 +103,8 @@ pub(crate) fn open_direct(open: &dyn Fn(OFlags) -> io::Result<File>) -> io::Resu
     }
 }
 
-/// Asks the kernel whether blocks of a file can be read directly; `None` before Linux 6.1, and for
-/// some file systems. An answer saves a trial read, the longest step of opening a small index.
+/// `None` before Linux 6.1, and for some file systems. An answer saves a trial read, the longest
+/// step of opening a small index.
 fn says_direct(file: &File) -> Option<bool> {
     let mut facts = MaybeUninit::<libc::statx>::zeroed();
     // SAFETY: the descriptor is open, the path is an empty C string, and `facts` has room for the
@@ -131,7 +129,6 @@ fn says_direct(file: &File) -> Option<bool> {
     if facts.stx_mask & libc::STATX_DIOALIGN == 0 {
         return None;
     }
-    // Zero means that direct reads are not supported.
     let fits = |align: u32| align != 0 && (BLOCK as u32).is_multiple_of(align);
     Some(fits(facts.stx_dio_mem_align) && fits(facts.stx_dio_offset_align))
 }
@@ -161,7 +158,6 @@ impl Tier for FileTier {
     }
 
     fn reopen(&self) -> Result<(), TierError> {
-        // The flags are unchanged, since the file system is the same.
         let flags = match self.direct {
             true => OFlags::DIRECT,
             false => OFlags::empty(),
@@ -188,7 +184,6 @@ impl Tier for FileTier {
 struct FileQueue {
     inbox: Rc<Inbox>,
     reactor: Rc<Reactor>,
-    /// The completions that the task needs before it continues.
     need: usize,
 }
 

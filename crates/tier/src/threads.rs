@@ -6,7 +6,6 @@ use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 #[cfg(feature = "testing")]
 use crate::testing::refused::allowed;
 
-/// Only tests refuse a thread here.
 #[cfg(not(feature = "testing"))]
 fn allowed() -> io::Result<()> {
     Ok(())

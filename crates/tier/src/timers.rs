@@ -17,8 +17,7 @@ use std::num::NonZeroU64;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// The longest time awake before an exact timer, and the first value: a little more than the delay
-/// on the measured machine without timer slack.
+/// A little more than the delay on the measured machine without timer slack.
 pub(crate) const EARLY: Duration = Duration::from_micros(50);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,20 +53,17 @@ impl Default for Timers {
 }
 
 impl Timers {
-    /// Records how late the thread woke for an alarm. A longer delay takes effect at once, a
-    /// shorter one slowly.
+    /// A longer delay takes effect at once, a shorter one slowly.
     pub(crate) fn woke(&mut self, late: Duration) {
         let with_room = late + late / 4;
         self.early = (self.early - self.early / 16).max(with_room).min(EARLY);
     }
 
-    /// The time for which the thread should be awake before an exact timer ends.
     pub(crate) fn early(&self) -> Duration {
         self.early
     }
 
-    /// Registers `waker` in the timer with the given number or in a new one, and returns its
-    /// number.
+    /// Registers `waker` in the numbered or a new timer, and returns its number.
     pub(crate) fn set(
         &mut self,
         due: Instant,
@@ -81,8 +77,8 @@ impl Timers {
         });
         if precision == Precision::Exact && !self.punctual {
             self.punctual = true;
-            // The kernel may delay the end of a sleep by 50 µs, to wake several threads together. A
-            // refusal only costs accuracy.
+            // The kernel may delay a wake-up by 50 µs. If it refuses this setting, only accuracy
+            // suffers.
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         }
         match self.of(precision).get_mut(&(due, number)) {

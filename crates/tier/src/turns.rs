@@ -26,7 +26,6 @@ pub fn after_turn(then: impl FnOnce() + 'static) {
     }
 }
 
-/// Runs `tell`, which reports all work that has ended, and then the deferred actions.
 pub(crate) fn turn(tell: impl FnOnce()) {
     WAITS.set(Some(Vec::new()));
     let told = catch_unwind(AssertUnwindSafe(tell));

@@ -16,7 +16,6 @@ use io_uring::{IoUring, Probe, opcode, squeue, types};
 use crate::parking::{EventSignal, Signal};
 use crate::reads::RawRead;
 
-/// If the submission queue is full, its entries are passed to the kernel.
 const ENTRIES: u32 = 256;
 /// The entries of the completion queue, and so the most reads in flight.
 pub(crate) const DEPTH: usize = 1024;
@@ -41,8 +40,7 @@ pub(crate) trait Driver {
     fn start(&mut self) -> io::Result<()>;
     /// Like `start`, but waits until `want` completions can be popped, or the timeout ends.
     fn wait(&mut self, want: usize, timeout: Option<Duration>) -> io::Result<()>;
-    /// Like `start`, but stays awake until a completion can be popped (returns true), or `limit`
-    /// ends.
+    /// Like `start`, but stays awake until a completion can be popped (true), or `limit` ends.
     fn spin(&mut self, limit: Duration) -> io::Result<bool> {
         let _ = limit;
         Ok(false)
@@ -51,8 +49,8 @@ pub(crate) trait Driver {
     /// Whether [`start`](Driver::start) would collect completions.
     fn stirs(&mut self) -> bool;
     fn queued(&self) -> usize;
-    /// Watches a descriptor for events of poll(2), until [`pop`](Driver::pop) returns the slot.
-    /// Nothing is read or written, so the descriptor's number may be reused.
+    /// Watches a descriptor until [`pop`](Driver::pop) returns the slot. Nothing is read or
+    /// written, so the descriptor's number may be reused.
     fn watch(&mut self, slot: u32, fd: RawFd, events: i16) -> io::Result<()>;
     /// Stops watching a slot. If [`pop`](Driver::pop) has not returned the slot yet, it soon does.
     fn unwatch(&mut self, slot: u32) -> io::Result<()>;
@@ -63,7 +61,6 @@ pub(crate) trait Driver {
 /// The kind of a ring entry: the upper half of its user data. The lower half is a slot.
 const READ: u64 = 0;
 const SOCKET: u64 = 1 << 32;
-/// The end of a watch. It needs no report.
 const UNWATCH: u64 = 2 << 32;
 const BELL: u64 = 3 << 32;
 const NOTHING: u64 = 4 << 32;
@@ -72,7 +69,6 @@ pub(crate) struct Ring {
     ring: IoUring,
     queued: usize,
     in_flight: usize,
-    /// Includes the signal's descriptor.
     watched: usize,
     later: VecDeque<squeue::Entry>,
     signal: Option<Arc<EventSignal>>,
@@ -131,8 +127,7 @@ impl Ring {
         Ok(ring)
     }
 
-    /// A sandbox may allow a ring, and then refuse its use. Without this test, reads would fail as
-    /// if the file could not be read.
+    /// A sandbox may allow a ring, and then refuse its use, as if the file could not be read.
     fn try_out(&mut self) -> io::Result<()> {
         self.add(opcode::Nop::new().build().user_data(NOTHING))?;
         while self.ring.completion().next().is_none() {
@@ -145,7 +140,6 @@ impl Ring {
         Ok(())
     }
 
-    /// Queues an entry that refers to no memory. If the queue is full, the entry waits.
     fn add(&mut self, entry: squeue::Entry) -> io::Result<()> {
         if self.ring.submission().is_full() {
             self.start()?;
@@ -168,8 +162,7 @@ impl Ring {
     }
 }
 
-/// After these errors the reads stay queued or in flight, and a later call submits or collects
-/// them.
+/// After these errors the reads stay queued or in flight for a later call.
 fn tolerate(result: io::Result<usize>) -> io::Result<()> {
     match result {
         Ok(_) => Ok(()),
@@ -235,8 +228,7 @@ impl Driver for Ring {
         }
         let start = Instant::now();
         loop {
-            // The kernel announces completions in shared memory, so this check needs no system
-            // call.
+            // The kernel announces completions in shared memory, so the check needs no system call.
             if self.stirs() {
                 self.start()?;
             }
@@ -291,8 +283,7 @@ impl Driver for Ring {
     }
 
     fn unwatch(&mut self, slot: u32) -> io::Result<()> {
-        // `POLL_REMOVE` does not remove a watch if it finds an event, and the watch may then wait
-        // for ever.
+        // `POLL_REMOVE` leaves a watch whose event it finds, perhaps for ever.
         let entry = opcode::AsyncCancel::new(SOCKET | u64::from(slot)).build();
         self.add(entry.user_data(UNWATCH))
     }

@@ -195,7 +195,6 @@ pub trait VolumeFile: Send + Debug {
     }
 }
 
-/// Checks that a name does not lead out of its directory.
 pub(crate) fn check_name(volume: &str, name: &str) -> Result<(), TierError> {
     if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
         return Err(TierError::Unsupported {
@@ -212,7 +211,6 @@ pub const LOCK_FILE: &str = "LOCK";
 
 /// A lock of a volume. Its drop releases the lock.
 pub struct LockGuard {
-    /// The value whose drop releases the lock.
     _keeper: Box<dyn Any + Send + Sync>,
 }
 

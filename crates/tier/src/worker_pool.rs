@@ -97,7 +97,6 @@ impl Run {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The last share of a run reports its end.
     fn finish(&self, panic: Option<Panic>) {
         let mut state = self.lock();
         if let Some(panic) = panic {
@@ -128,8 +127,7 @@ struct Share {
 enum Doing {
     Tasks,
     Nothing,
-    /// The worker has no tasks and is awake: just started, woken for a share, or about to look for
-    /// one.
+    /// The worker has no tasks and is awake, to look for a share.
     Called,
 }
 
@@ -146,8 +144,7 @@ struct State {
 }
 
 impl State {
-    /// Assigns the first shares to workers without tasks, one to each. The other shares go to any
-    /// worker that checks the queue.
+    /// Assigns the first shares to workers without tasks. Any worker may take the others.
     fn assign(&mut self) -> Vec<Option<usize>> {
         let mut free: Vec<usize> = self
             .workers
@@ -233,8 +230,7 @@ impl Shared {
             index,
         }));
         self.waiting.store(state.queue.len(), Ordering::SeqCst);
-        // If a worker has tasks and sleeps, its tasks wait for other threads, and it can take a
-        // share.
+        // The tasks of a sleeping worker wait for other threads, so it can take a share.
         let assigned = state.assign();
         if assigned.len() < state.queue.len() || assigned.contains(&None) {
             for worker in state.workers.values() {
@@ -243,7 +239,6 @@ impl Shared {
         }
     }
 
-    /// Sleeps until there is a share for this worker; `None` if the pool ends.
     fn rest(&self, me: usize, parking: &Parking) -> Option<Share> {
         let share = Cell::new(None);
         parking.park(None, || {
@@ -252,7 +247,6 @@ impl Shared {
             self.waiting.store(state.queue.len(), Ordering::SeqCst);
             let awake = found.is_some() || state.stop;
             match found {
-                // From now on, this worker gets no share.
                 None if state.stop => drop(state.workers.remove(&me)),
                 None => state.set(me, Doing::Nothing),
                 found => share.set(found),
@@ -472,8 +466,8 @@ fn work(shared: &Arc<Shared>, io: &Arc<Io>, me: usize) {
             serve(shared, &thread, &parking, me, &mut members);
         }));
         let Err(panic) = served else { return };
-        // The context itself panicked, not a task. All runs with tasks on this worker get the
-        // panic. The drop of the context waits for its reads, and the loop creates a new one.
+        // The context itself panicked, not a task, so all runs on this worker get the panic. The
+        // drop of the context waits for its reads.
         let mut panic = Some(panic);
         for member in &mut members {
             let told = panic
@@ -524,9 +518,9 @@ fn serve(
         for member in members.iter_mut() {
             member.guard(|group| group.iter_mut().for_each(Group::poll));
         }
-        // The state is set before the callers learn of the end: their next request may be assigned
-        // to this worker. For submitted work the state is not set: this worker makes the report,
-        // which may take long, or even wait for a share that would be assigned to this worker.
+        // The state is set before the callers learn of the end, since their next request may be
+        // assigned to this worker. For submitted work, this worker makes the report, which may take
+        // long, or wait for a share that would be assigned to this worker. So the state is not set.
         if (members.iter()).all(|member| member.is_done() && member.run.job.is_some()) {
             shared.lock().set(me, Doing::Called);
         }
@@ -570,7 +564,6 @@ impl Drop for WorkerPool {
             return; // A worker cannot wait for itself. It ends after its work.
         }
         for worker in self.workers.drain(..) {
-            // Panics of jobs were caught and passed on.
             let _ = worker.join();
         }
     }

@@ -112,7 +112,6 @@ pub struct PairedQuantizer {
     low: ProductQuantizer,
     /// Nested codes: the quantiser of residuals. Separate codes: the quantiser of high codes.
     rest: ProductQuantizer,
-    /// Rounds queries relative to the mean of the low part's centroids.
     rounding: Rounding,
 }
 
@@ -296,8 +295,7 @@ impl PairedQuantizer {
             .map(|(q, m)| q - m)
             .collect();
         self.rest.fill(metric, &centered, entries);
-        // The entries of each chunk contain the squared length of the centred query, but the
-        // estimate does not.
+        // The entries contain the squared length of the centred query, but the estimate does not.
         for (chunk, entries) in entries.chunks_exact_mut(CENTROIDS).enumerate() {
             let (first, width) = chunk_of(self.dim(), self.rest.code_bytes(), chunk);
             let part = &centered[first..first + width];
@@ -521,7 +519,6 @@ mod tests {
         for bytes in [0, 1, 9] {
             assert!(of(bytes, LowCodes::Nested, &centroids).is_err());
         }
-        // High codes of 8 bytes are the longest for 8 dimensions.
         assert!(of(12, LowCodes::Separate, &centroids).is_ok());
         for bytes in [0, 1, 2, 13, 14] {
             assert!(of(bytes, LowCodes::Separate, &centroids).is_err());

@@ -80,8 +80,7 @@ pub enum QuantizerError {
 pub struct ProductQuantizer {
     dim: usize,
     code_bytes: usize,
-    /// Chunk after chunk, `[width][256]`, as the kernels read them, and in no other order, to save
-    /// memory.
+    /// Chunk after chunk, `[width][256]`, as the kernels read them.
     transposed: AlignedFloats,
     routines: &'static Routines,
 }
@@ -142,7 +141,6 @@ impl ProductQuantizer {
     /// With fewer than 256 distinct vectors, some centroids are equal.
     ///
     /// # Errors
-    ///
     /// Fails if `code_bytes` is not from 1 to `dim`, the sample is empty or has a partial vector, a
     /// float is not finite, or the weights do not fit the sample.
     pub fn train(
@@ -163,11 +161,9 @@ impl ProductQuantizer {
     /// [`ProductQuantizer::train`] with a given instruction set; for tests and comparisons.
     ///
     /// # Errors
-    ///
     /// Fails as [`ProductQuantizer::train`] does.
     ///
     /// # Panics
-    ///
     /// Panics if the processor does not have the instruction set.
     pub fn train_with_isa(
         sample: &[f32],
@@ -210,7 +206,6 @@ impl ProductQuantizer {
         };
         std::thread::scope(|scope| {
             let helpers: Vec<_> = (1..training.threads.clamp(1, code_bytes))
-                // If the system refuses another thread, the existing threads do its work.
                 .map_while(|_| Builder::new().spawn_scoped(scope, work).ok())
                 .collect();
             place(work());
@@ -229,7 +224,6 @@ impl ProductQuantizer {
     /// Makes a quantiser from known [`ProductQuantizer::centroids`].
     ///
     /// # Errors
-    ///
     /// Fails if `code_bytes` is not from 1 to `dim`, there are not `256 * dim` floats, or one is
     /// not finite.
     pub fn from_parts(
@@ -256,7 +250,6 @@ impl ProductQuantizer {
     /// The same quantiser on a given instruction set; for tests and comparisons.
     ///
     /// # Panics
-    ///
     /// Panics if the processor does not have the instruction set.
     pub fn with_isa(mut self, isa: InstructionSet) -> ProductQuantizer {
         self.routines = Routines::of(isa);
@@ -327,7 +320,6 @@ impl ProductQuantizer {
     /// Encodes `n * dim` floats into `n * code_bytes` bytes, on up to `threads` threads.
     ///
     /// # Panics
-    ///
     /// Panics if `vectors` is not exactly one vector for each code.
     pub fn encode(&self, vectors: &[f32], codes: &mut [u8], threads: usize) {
         let count = codes.len() / self.code_bytes;
@@ -398,7 +390,6 @@ impl ProductQuantizer {
     /// Writes the centroids of a code to `out`.
     ///
     /// # Panics
-    ///
     /// Panics if `code` is not [`ProductQuantizer::code_bytes`] long or `out` not
     /// [`ProductQuantizer::dim`].
     pub fn decode(&self, code: &[u8], out: &mut [f32]) {
@@ -418,14 +409,12 @@ impl ProductQuantizer {
     /// [`Kernel`](crate::Kernel).
     ///
     /// # Panics
-    ///
     /// Panics if an id has no code in `codes`.
     pub fn decode_rows(&self, codes: &[u8], ids: &[u32], out: &mut Vec<u8>) {
         let start = out.len();
         out.resize(start + ids.len() * self.dim * 4, 0);
         let rows = &mut out[start..];
-        // Chunk by chunk, so that a chunk's centroids, whose components lie far apart, stay in the
-        // cache.
+        // Chunk by chunk, so that a chunk's centroids stay in the cache.
         for chunk in 0..self.code_bytes {
             let (first, width) = self.chunk(chunk);
             let book = &self.transposed[first * CENTROIDS..(first + width) * CENTROIDS];
@@ -445,7 +434,6 @@ impl ProductQuantizer {
     /// [`normalize`](crate::normalize)).
     ///
     /// # Panics
-    ///
     /// Panics if `query` is not [`ProductQuantizer::dim`] long.
     pub fn table(&self, metric: Metric, query: &[f32], table: &mut DistanceTable) {
         self.fill(metric, query, table.reshape(self.code_bytes));

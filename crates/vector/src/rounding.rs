@@ -12,9 +12,7 @@
 use crate::quantiser::chunk_of;
 use crate::{CENTROIDS, ProductQuantizer};
 
-/// Bytes of the factor.
 const FACTOR: usize = 4;
-/// The most steps in either direction.
 const MOST: f32 = 127.0;
 
 /// Quantises queries relative to the centroids of a quantiser; equal centroids give equal bytes.

@@ -13,7 +13,6 @@ use crate::kernel::{Routines, all_below};
 /// again allocates nothing.
 #[derive(Clone)]
 pub struct DistanceTable {
-    /// `code_bytes` times 256 entries.
     entries: AlignedFloats,
     code_bytes: usize,
     routines: &'static Routines,
@@ -28,7 +27,6 @@ impl DistanceTable {
     /// An empty table for a given instruction set; for tests and comparisons.
     ///
     /// # Panics
-    ///
     /// Panics if the processor does not have the instruction set.
     pub fn with_isa(isa: InstructionSet) -> DistanceTable {
         DistanceTable {
@@ -59,7 +57,6 @@ impl DistanceTable {
     /// prefetched, into `out`.
     ///
     /// # Panics
-    ///
     /// Panics if the table is not filled, an id is not below the number of codes, or `out` and
     /// `ids` differ in length.
     #[inline]
@@ -92,7 +89,6 @@ impl DistanceTable {
     /// The estimate for one code, as [`DistanceTable::score`] gives it.
     ///
     /// # Panics
-    ///
     /// Panics if the table is not filled, or the code is not [`DistanceTable::code_bytes`] long.
     #[inline]
     pub fn score_one(&self, code: &[u8]) -> f32 {

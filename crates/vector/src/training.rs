@@ -40,7 +40,6 @@ impl Default for Training {
     }
 }
 
-/// SplitMix64: small, and good enough to choose points.
 struct Random(u64);
 
 impl Random {
@@ -74,8 +73,7 @@ impl Chunk<'_> {
     }
 }
 
-/// Trains centroids, `[256][width]`, of the dimensions `first .. first + width`, from finite
-/// vectors.
+/// Trains centroids, `[256][width]`, of dimensions `first .. first + width`.
 pub(crate) fn train_chunk(
     routines: &Routines,
     sample: &[f32],
@@ -142,9 +140,9 @@ fn scale(distances: &mut [f32], weights: &[f32]) {
     }
 }
 
-/// K-means++: each next centroid is a point, drawn with a probability proportional to weight times
-/// squared distance to the nearest centroid. If every point is a centroid already, copies of the
-/// first one fill up the array. Copies get no points, because ties go to the lowest number.
+/// K-means++: the probability of a point is its weight times its squared distance to the nearest
+/// centroid. If every point is a centroid already, copies of the first one fill up the array, and
+/// get no points, because ties go to the lowest number.
 fn choose(routines: &Routines, chunk: &Chunk, random: &mut Random) -> Vec<f32> {
     let Chunk {
         count,
@@ -206,7 +204,7 @@ fn choose(routines: &Routines, chunk: &Chunk, random: &mut Random) -> Vec<f32> {
     centroids
 }
 
-/// Draws an index with a probability proportional to its weight. `sums` has the sum of each block.
+/// The probability of an index is its share of the weights. `sums` has the sum of each block.
 /// `None` if all weights are zero.
 fn draw(weights: &[f32], sums: &[f32], random: &mut Random) -> Option<usize> {
     let total: f64 = sums.iter().map(|sum| f64::from(*sum)).sum();
@@ -232,8 +230,7 @@ fn draw(weights: &[f32], sums: &[f32], random: &mut Random) -> Option<usize> {
                     return Some(block * BLOCK + i);
                 }
                 left -= f64::from(*weight);
-                // Rounding can carry the search past the end. Then the last index with a weight is
-                // taken.
+                // Rounding can carry the search past the end.
                 fallback = Some(block * BLOCK + i);
             }
         }
@@ -271,7 +268,7 @@ fn draw_far(weights: &[f32], random: &mut Random) -> Option<usize> {
 }
 
 /// Moves each centroid to the mean of its points. One without points moves to the point with the
-/// largest weighted distance to its centroid, each to another one.
+/// largest weighted distance to its centroid.
 fn move_to_means(chunk: &Chunk, codes: &[u8], distances: &mut [f32], centroids: &mut [f32]) {
     let width = chunk.width;
     let mut sums = vec![0f64; CENTROIDS * width];

@@ -55,15 +55,12 @@ use rustix::net::{
 const RING: usize = 1 << 20;
 const RINGS: usize = 4096;
 const ALL: usize = RINGS + 2 * RING;
-/// Bytes between the numbers of the two rings.
 const NUMBERS: usize = 256;
 /// Bytes between two numbers of a ring: each is on a cache line of its own.
 const LINE: usize = 64;
 const HELLO: &[u8; 16] = b"STRATANN RING 1\n";
-/// The time for which a waiting end spins: a server that is awake answers sooner, and a wake-up
-/// takes several microseconds.
+/// A server that is awake answers sooner, and a wake-up takes several microseconds.
 pub(super) const SPIN: Duration = Duration::from_micros(20);
-/// The interval at which a non-blocking end checks whether the other end still exists.
 const LOOK: Duration = Duration::from_millis(50);
 const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
@@ -172,8 +169,8 @@ impl End {
         Ok(count)
     }
 
-    /// Afterwards the caller must check the ring once more: then this end sees the other end's
-    /// earlier action, or the other end sees the flag.
+    /// The caller then checks the ring once more. So this end sees the other end's earlier action,
+    /// or the other end sees the flag.
     fn waits(&self, flag: usize) {
         self.memory.flag(self.ring, flag).store(1, Ordering::SeqCst);
     }
@@ -184,8 +181,7 @@ impl End {
 }
 
 pub(super) fn ring(theirs: &OwnedFd) {
-    // If the counter is full, or the other end is gone, the write fails; both are noticed
-    // elsewhere.
+    // A full counter and a missing other end are noticed elsewhere.
     let _ = rustix::io::write(theirs, &1u64.to_ne_bytes());
 }
 
@@ -264,7 +260,6 @@ impl RingStream {
         Self::over(Memory::of(&memory)?, (1, 0), mine, theirs, socket)
     }
 
-    /// The server's side of an accepted connection.
     fn accepted(socket: UnixStream, patience: Duration) -> io::Result<RingStream> {
         check_user(&socket)?;
         socket.set_read_timeout(Some(patience))?;
@@ -356,7 +351,6 @@ impl RingStream {
         is_over(&self.socket)
     }
 
-    /// Calls `act` until it reads or writes bytes, and returns their number.
     fn when(
         &mut self,
         flag: usize,
@@ -429,7 +423,6 @@ impl RingStream {
     /// Fails if no more descriptors are available.
     pub fn split(mut self) -> io::Result<(RingReader, RingWriter)> {
         let writer = RingWriter {
-            // The reading half also has this end, and no longer uses it.
             output: End {
                 memory: self.output.memory.clone(),
                 ..self.output
@@ -640,7 +633,6 @@ mod tests {
         let right = sent.clone();
         let echo = thread::spawn(move || {
             let mut all = vec![0; right.len()];
-            // The length of a piece does not divide the length of the ring.
             for piece in all.chunks_mut(77_777) {
                 server.read_exact(piece).unwrap();
             }

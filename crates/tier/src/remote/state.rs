@@ -27,7 +27,6 @@ use crate::error::TierError;
 use crate::reactor::Reactor;
 use crate::sockets::SocketReady;
 
-/// The most bytes that are read from the socket before they are processed.
 const TAKEN: usize = 256 << 10;
 
 pub(super) struct To {
@@ -61,10 +60,9 @@ pub(super) struct State {
     pub(super) armed: Option<(SocketReady<'static>, i16)>,
     /// Declared before the lane, whose descriptor it borrows.
     pub(super) stirs: Option<SocketReady<'static>>,
-    /// The UCX lane for reads, unless they go through the connection itself.
+    /// The UCX lane for reads, unless they use the connection itself.
     pub(super) lane: Option<Lane>,
     transport: Option<Transport>,
-    /// The address to which the client is connecting, then the addresses to try next.
     addresses: VecDeque<SocketAddr>,
     begun: Instant,
     pub(super) stage: Stage,
@@ -77,13 +75,10 @@ pub(super) struct State {
     coming: Option<Coming>,
     pub(super) slots: Vec<Option<Asked>>,
     pub(super) free: Vec<u32>,
-    /// The number of requests so far: the upper half of the next tag.
     number: u32,
     numbers: Vec<u32>,
-    /// The time from which the server's silence counts: of the last whole answer, or of [`OF_USE`]
-    /// bytes.
+    /// The start of the server's silence: the last whole answer, or the last [`OF_USE`] bytes.
     pub(super) quiet_since: Instant,
-    /// The bytes that arrived since `quiet_since`.
     pub(super) of_use: usize,
     pub(super) looked: Instant,
     pub(super) read_at: Instant,
@@ -261,7 +256,6 @@ impl State {
         let waits = self.stirs.is_some();
         self.hear(bell)?;
         if there || self.armed.is_none() || waits != self.stirs.is_some() {
-            // An event has arrived already.
             bell.wake_by_ref();
         }
         Ok(())
@@ -288,7 +282,6 @@ impl State {
                     }
                     self.stage = Stage::Greeting;
                 }
-                // Another address may work.
                 Ok(false) | Err(_) if self.addresses.len() > 1 => {
                     if connected.is_ok() && self.begun.elapsed() < server.patience_each() {
                         return Ok(());
@@ -387,8 +380,7 @@ impl State {
             self.quiet_since = Instant::now();
         }
         match end {
-            // Bytes that arrived before the end are processed first. The next read reports the end
-            // again.
+            // The next read reports the end again, after these bytes have been processed.
             Some(error) if filled == 0 => Err(broken(&error)),
             _ => Ok(filled),
         }

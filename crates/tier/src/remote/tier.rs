@@ -73,7 +73,6 @@ struct RemoteQueue {
     link: Rc<Link>,
     reactor: Rc<Reactor>,
     letters: Rc<Letters>,
-    /// Until the next check whether the server has stalled.
     sleep: Option<Sleep>,
 }
 
@@ -87,7 +86,6 @@ impl ReadQueue for RemoteQueue {
             });
         }
         if self.letters.in_flight.get() == 0 {
-            // The previous connection may have ended.
             self.link = Link::of(&self.reactor, self.tier.file.client.server());
         }
         let block = self.reactor.buffers.take(request.len as usize)?;

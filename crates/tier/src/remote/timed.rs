@@ -9,10 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 
-/// The silence after which the system probes a peer.
 const SILENT: Duration = Duration::from_secs(60);
 const ASKED_EVERY: Duration = Duration::from_secs(15);
-/// After this number of unanswered probes, the peer counts as gone.
 const ASKED: u32 = 4;
 
 /// Makes the system notice within two minutes if a peer has vanished silently. Otherwise a server

@@ -108,7 +108,6 @@ pub(super) fn garbled(error: &io::Error) -> Fault {
         Some(rustls::Error::InvalidMessage(_)) => Fault::Protocol(format!(
             "does not use TLS ({error}). Connect without TLS, or start the server with a certificate"
         )),
-        // The library has no variant for this error.
         Some(rustls::Error::InvalidCertificate(CertificateError::Other(why)))
             if why.to_string().contains("CaUsedAsEndEntity") =>
         {
@@ -132,7 +131,6 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// The socket need not be connected yet.
     pub(super) fn new(socket: TcpStream, tls: Option<&Tls>) -> io::Result<Transport> {
         let Some(tls) = tls else {
             return Ok(Transport::Plain(socket));
@@ -222,8 +220,7 @@ impl Transport {
         }
     }
 
-    /// `more`: there are more bytes to write. A ring and UCX signal space and bytes in the same
-    /// way.
+    /// `more`: there are more bytes to write. A ring and UCX signal space and bytes alike.
     pub(super) fn events(&self, more: bool) -> i16 {
         let more = match self {
             Transport::Plain(_) => more,

@@ -22,7 +22,6 @@ use crate::forward::leave_to;
 use crate::tier::Tier;
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 
-/// The bytes of a file that are read in one step for its hash.
 const PIECE: u64 = 1 << 20;
 
 /// A volume for searches, which reads its files from copies on a server. If a file were written
@@ -31,7 +30,6 @@ pub struct RemoteVolume {
     home: Arc<dyn Volume>,
     client: Client,
     names: CopyNames,
-    /// Whether `home` still has the checkpoint for which the copies are named.
     is_current: Box<dyn Fn() -> bool + Send + Sync>,
     /// The lock is held while a copy is made.
     open: Mutex<HashMap<String, RemoteFile>>,
@@ -62,7 +60,6 @@ pub struct CopyNames {
 }
 
 impl CopyNames {
-    /// From any origin.
     fn of_index(&self) -> String {
         format!("{}.", self.owner)
     }
@@ -75,7 +72,6 @@ impl CopyNames {
         format!("{}.{}.{}.", self.owner, self.origin, self.state)
     }
 
-    /// Whether `copy` is a copy of `file` at this checkpoint, from any origin.
     fn is_of(&self, copy: &str, file: &str) -> bool {
         let parts: Vec<&str> = copy.splitn(4, '.').collect();
         matches!(parts[..], [owner, _, state, name] if owner == self.owner && state == self.state && name == file)
@@ -172,7 +168,6 @@ impl RemoteVolume {
         }
     }
 
-    /// The server gives a new copy its name after it has verified the hash of all bytes.
     fn copy(&self, name: &str) -> Result<RemoteFile, TierError> {
         let mut open = self.open_files();
         if let Some(file) = open.get(name) {

@@ -54,8 +54,7 @@ use crate::volume::LOCK_FILE;
 /// The version of this format. 1: the first. 2: proofs cover the channel too. 3: a file's hash can
 /// be requested.
 pub const VERSION: u32 = 3;
-/// The version of the protocols of DistVS. Crate `stratann-node` compiles only if its
-/// `wire::VERSION` is equal.
+/// Crate `stratann-node` compiles only if its `wire::VERSION` is equal.
 const ROLES: u32 = 7;
 
 /// The role of a server, and the upper half of the version in greetings. If a client reaches a
@@ -153,7 +152,6 @@ pub const MOST_READ: u32 = 8 << 20;
 pub const MOST_WRITTEN: u32 = 1 << 20;
 /// The maximum number of bytes of a name.
 pub const MOST_NAME: usize = 200;
-/// The kind of an answer that is a refusal.
 const REFUSED: u32 = 255;
 
 /// Random bytes that are used once.

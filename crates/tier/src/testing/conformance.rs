@@ -25,10 +25,8 @@ use crate::tier::{Completion, ReadQueue, Request, Tier, next};
 use crate::worker_pool::WorkerPool;
 
 const BLOCKS: usize = 256;
-/// A read of a few KiB that takes longer than this was lost.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Random, but the bytes of a block show its position.
 fn pattern(len: usize) -> Vec<u8> {
     let mut random = Random::new(0xB10C);
     (0..len.div_ceil(8))
@@ -404,7 +402,6 @@ impl Subject {
         }
     }
 
-    /// Simulates one query: submits reads and receives completions at random.
     async fn wander(
         &self,
         rule: &str,

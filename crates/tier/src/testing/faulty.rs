@@ -185,7 +185,6 @@ struct Sent {
 }
 
 struct Held {
-    /// An older read has a smaller index.
     index: u64,
     completion: Completion,
     delay: usize,
@@ -194,8 +193,7 @@ struct Held {
 struct FaultyQueue {
     inner: Box<dyn ReadQueue>,
     tier: Faulty,
-    /// The reads since the queue was last empty. Tags of the inner queue are indexes into this
-    /// list.
+    /// The reads since the queue was last empty; tags of the inner queue are indexes into them.
     sent: Vec<Sent>,
     held: Vec<Held>,
     random: Random,
@@ -339,8 +337,7 @@ impl ReadQueue for FaultyQueue {
             if let Some(completion) = self.pick(true) {
                 return Poll::Ready(completion);
             }
-            // At least one read is still in the inner queue. Otherwise `pick` would have delivered
-            // one.
+            // At least one read is still in the inner queue, or `pick` would have delivered one.
             match self.inner.poll_next(cx) {
                 Poll::Ready(completion) => self.hold(completion),
                 Poll::Pending => return Poll::Pending,

@@ -118,13 +118,11 @@ impl Tier for Meter {
 struct MeterQueue {
     inner: Box<dyn ReadQueue>,
     counters: Arc<Counters>,
-    /// When the number of reads in flight last changed, if the meter counts time.
     since: Option<Instant>,
 }
 
 impl MeterQueue {
-    /// Adds the time since the last change, once for each read in flight. So the sum needs no table
-    /// of start times.
+    /// Adds the time once for each read in flight, so the sum needs no table of start times.
     fn tick(&mut self, in_flight: usize) {
         if let Some(since) = &mut self.since {
             let now = Instant::now();

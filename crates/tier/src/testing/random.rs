@@ -1,6 +1,5 @@
 //! Repeatable random numbers from a seed, not for secrets.
 
-/// SplitMix64: small, and random enough to choose faults.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 

@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::io;
 
 thread_local! {
-    /// The threads that this thread may still start, or `None` for no limit.
     static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
 }
 

@@ -39,7 +39,6 @@ use crate::memory::{PromptQueue, Source};
 use crate::tier::{ReadQueue, Request, Tier};
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader, check_name};
 
-/// The bytes that disks write atomically.
 const SECTOR: u64 = 512;
 
 /// The kind of failure of a volume.
@@ -65,9 +64,7 @@ struct Inode {
     disk: usize,
     durable: Arc<Vec<u8>>,
     current: Arc<Vec<u8>>,
-    /// Changes since the last sync, with their position in the order of all changes.
     unsynced: Vec<(u64, Change)>,
-    /// The bytes from the file's start for which blocks are reserved, perhaps beyond its end.
     kept: u64,
 }
 
@@ -99,11 +96,10 @@ struct Disk {
 #[derive(Debug, Default)]
 struct State {
     /// No file is ever removed, because a crash may undo its removal. Copies of the state share
-    /// each file until one of them changes it.
+    /// unchanged files.
     inodes: Vec<Arc<Inode>>,
     disks: Vec<Disk>,
     operations: u64,
-    /// The operation from which on the volume fails, and the failure.
     failure: Option<(u64, Failure)>,
     calls: u64,
     trip: Option<Trip>,
@@ -111,10 +107,8 @@ struct State {
     discards_files: bool,
     discards_names: bool,
     keeps_room: bool,
-    /// Bytes in blocks that files have released since the disk became full; others can reserve
-    /// them.
+    /// Bytes of released blocks, which other files can reserve on the full disk.
     freed: u64,
-    /// A copy of the state before each operation, and whether the operation is a sync.
     recorded: Option<Vec<(State, bool)>>,
 }
 
@@ -125,7 +119,6 @@ type Join = dyn Fn(&[SimVolume]) -> Arc<dyn Volume> + Send + Sync;
 pub struct SimVolume {
     state: Arc<Mutex<State>>,
     disk: usize,
-    /// The volume that combines all disks, and the function that made it; `None` for a single disk.
     joined: Option<(Arc<dyn Volume>, Arc<Join>)>,
 }
 
@@ -194,9 +187,8 @@ impl State {
         }
     }
 
-    /// Counts an operation with a change. `space` is the disk space in bytes that it needs; `None`
-    /// if it never needs space. With `Err` the operation has no effect. With `Fails` the machine
-    /// crashes during it.
+    /// Counts an operation that needs `space` bytes of the disk, if any. With `Err` it has no
+    /// effect. With `Fails` the machine crashes during it.
     fn change(
         &mut self,
         operation: Operation,
@@ -482,8 +474,7 @@ impl SimVolume {
         }
     }
 
-    /// The file and the bytes of its reserved blocks; `None` if the file is not empty or has other
-    /// names.
+    /// `None` if the file is not empty or has other names.
     fn inode_of_room(&self, name: &str) -> Option<(usize, u64)> {
         let state = self.lock_state();
         let inode = *state.disks[self.disk].names.get(name)?;
@@ -696,15 +687,13 @@ impl Volume for SimVolume {
                 return Err(error);
             }
         };
-        // A failed sync may have discarded some changes of names, so the durable names can differ
-        // from the current names.
+        // A failed sync may have discarded some changes of names.
         for change in std::mem::take(&mut state.disks[self.disk].unsynced_names) {
             apply_name(&mut state.disks[self.disk].durable_names, &change);
         }
         failed.map_or(Ok(()), Err)
     }
 
-    /// If the file survives a crash, so do its reserved blocks.
     fn keep_room(&self, name: &str, bytes: u64) -> Result<bool, TierError> {
         if let Some(whole) = self.whole() {
             return whole.keep_room(name, bytes);
@@ -835,7 +824,6 @@ impl VolumeFile for SimFile {
             }
             Err(error) => {
                 if matches!(error, TierError::NoSpace { .. }) {
-                    // A real disk becomes full in the middle of a write.
                     let half = bytes.len() / 2 / SECTOR as usize * SECTOR as usize;
                     state.write(self.inode, write(&bytes[..half]));
                 }
@@ -888,7 +876,6 @@ impl VolumeFile for SimFile {
     }
 }
 
-/// As with a real file, the tier never becomes shorter, and writes are visible at once.
 #[derive(Clone, Debug)]
 struct SimTier {
     volume: SimVolume,
@@ -898,7 +885,7 @@ struct SimTier {
 }
 
 impl SimTier {
-    /// The length at opening, or the current one if larger. Reads of a truncated file report an
+    /// The larger of the length at opening and the current one. Reads of a truncated file report an
     /// error.
     fn now(&self) -> u64 {
         let inode = self.inode.load(Ordering::Relaxed);

@@ -75,7 +75,6 @@ struct SlowQueue {
     inner: Box<dyn ReadQueue>,
     tier: Slow,
     reactor: Rc<Reactor>,
-    /// The times, earliest first. After each time, any one read may complete.
     due: VecDeque<Instant>,
     sleep: Option<Sleep>,
 }

@@ -13,8 +13,7 @@ use stratann_tier::{
 };
 use tempfile::TempDir;
 
-/// On a disk, next to the test binaries: /tmp is often in memory, where direct reads are not
-/// possible.
+/// Not in /tmp, which is often in memory, where direct reads are not possible.
 fn disk() -> TempDir {
     TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
@@ -237,7 +236,6 @@ fn a_volume_on_a_modelled_device() {
     });
 }
 
-/// If the suite renames one name to another, both names are on one volume.
 fn split(home: Arc<dyn Volume>, others: [Arc<dyn Volume>; 2]) -> Arc<dyn Volume> {
     let route = |name: &str| match name {
         "a" | "blocks" => Some(0),
@@ -256,7 +254,6 @@ fn several_volumes_as_one() {
         let memory = MemoryVolume::copied(Arc::new(new()));
         let mapped = MemoryVolume::mapped(new());
         let volume = split(Arc::new(new()), [Arc::new(memory), Arc::new(mapped)]);
-        // The lock marks the volumes while they are empty.
         drop(volume.lock().unwrap());
         volume
     });

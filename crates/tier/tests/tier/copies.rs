@@ -66,7 +66,6 @@ fn what_is_read_is_the_copy() {
         assert_eq!(files(&folder), [folder.join("pages-1")]);
         let there = folder.join("pages-1");
         assert!(tier.name().starts_with(there.to_str().unwrap()));
-        // From here on, reads use only the copy: the original is overwritten.
         home.open("pages-1")
             .unwrap()
             .write_at(0, &[9; 4096])
@@ -102,7 +101,6 @@ fn a_copy_that_was_made_half_way_is_not_believed() {
     let place = root.path().join("place");
     drop(mirror(&home, &place, "1", Kept::ForOthers, ReadBy::Mapping));
     let folder = place.join("stratann-me-1");
-    // A killed process may leave an unfinished file and a truncated copy.
     fs::write(folder.join("pages-1.copy-1-0"), [5; 8192]).unwrap();
     fs::write(folder.join("pages-1"), [5; 4096]).unwrap();
     let volume = mirror(&home, &place, "1", Kept::ForOthers, ReadBy::Mapping);
@@ -144,13 +142,11 @@ fn others_copies_stay_while_they_are_used_and_go_when_nobody_does() {
         place.join("stratann-you-1").exists(),
         "the copy of another owner was removed"
     );
-    // Copies of an index that is open for changes are removed when the process closes them.
     let live = mirror(&home, &place, "live1", Kept::ForNow, ReadBy::Mapping);
     live.open_tier("pages-1").unwrap();
     assert!(place.join("stratann-me-live1/pages-1").exists());
     drop(live);
     assert!(!place.join("stratann-me-live1").exists());
-    // The leftovers of a killed process are removed too.
     fs::create_dir(place.join("stratann-me-live2")).unwrap();
     fs::set_permissions(
         place.join("stratann-me-live2"),
@@ -212,7 +208,6 @@ fn a_place_that_others_can_write_to_is_refused() {
 fn a_place_without_room_says_so_before_anything_is_written() {
     let root = root();
     let home = home(&root);
-    // Longer than any disk of a test machine, and sparse.
     home.create("pages-1").unwrap().set_len(8 << 40).unwrap();
     let place = root.path().join("place");
     let volume = mirror(&home, &place, "1", Kept::ForOthers, ReadBy::Mapping);
@@ -237,7 +232,6 @@ fn copies_of_files_that_are_changed_are_a_volume_like_any_other() {
             Arc::new(mirror(&home, &place, &content, Kept::ForNow, read_by))
         };
         conformance_volume(&make);
-        // A file that grew after it was copied.
         let tier = |bytes: &[u8]| {
             let volume = make();
             let (old, new) = bytes.split_at(bytes.len() / 2);

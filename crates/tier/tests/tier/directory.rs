@@ -38,8 +38,7 @@ fn a_directory_in_use_is_refused_and_says_what_to_do() {
         text.contains(&told) && text.contains(". Change it through them. The lock"),
         "{text}"
     );
-    // Another process may have ended, or run on another host. A text in another form names no
-    // process.
+    // Another process may have ended, or run on another host.
     let elsewhere = format!("{process} far-away\na server\n\n");
     let same_number = format!(
         "process {process} of host far-away, if it still runs, has it open for changes, as a server. "
@@ -215,7 +214,6 @@ fn nothing_is_written_through_a_link() {
     let error = volume.lock().unwrap_err();
     assert!(matches!(error, TierError::NotPlain { .. }), "{error}");
     assert_eq!(fs::read(&victim).unwrap(), b"precious");
-    // Opening a pipe would block, so it is refused.
     let pipe = std::ffi::CString::new(entry("pipe").to_str().unwrap()).unwrap();
     // SAFETY: the path is a C string.
     assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
@@ -228,7 +226,6 @@ fn a_file_with_other_names_is_copied_before_it_is_written_to() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("i");
     let volume = Directory::create(&path).unwrap();
-    // Long enough to be copied in several pieces.
     let bytes: Vec<u8> = (0..3_000_000u32).map(|n| (n % 251) as u8).collect();
     volume.create("pages").unwrap().append(&bytes).unwrap();
     let mut silent = |_| true;
@@ -241,10 +238,8 @@ fn a_file_with_other_names_is_copied_before_it_is_written_to() {
         fs::hard_link(path.join(name), backup.join(name)).unwrap();
     }
     let _guard = volume.lock().unwrap();
-    // Another process may have the lock of the backup at the same time.
     let _other = Directory::open(&backup).unwrap().lock().unwrap();
     volume.check_held().unwrap();
-    // A crash during an earlier copy may leave such a file.
     fs::write(path.join("pages.own"), b"a part").unwrap();
     assert!(volume.open("pages").is_err());
     let mut pieces = Vec::new();
@@ -274,7 +269,6 @@ fn a_file_with_other_names_is_copied_before_it_is_written_to() {
     assert_eq!(fs::read(backup.join("pages")).unwrap(), bytes);
     assert_eq!(own(&volume, "pages", &mut silent).unwrap(), Owned::Before);
     assert!(own(&volume, "none", &mut silent).is_err());
-    // A tier and its open queues read the earlier file until `reopen`.
     let thread = Thread::local(IoMode::Auto).unwrap();
     let mut queue = tier.queue(&thread).unwrap();
     let request = Request {
@@ -392,7 +386,6 @@ fn every_level_that_is_created_is_there() {
     assert!(!path.exists());
 }
 
-/// If the file system cannot share blocks, the caller has to copy.
 #[test]
 fn a_file_shares_the_blocks_of_another_or_stays_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
@@ -407,7 +400,6 @@ fn a_file_shares_the_blocks_of_another_or_stays_as_it_is() {
     assert_eq!(copy.len(), if shared { bytes.len() as u64 } else { 0 });
     if shared {
         assert_eq!(directory.read("b").unwrap(), bytes);
-        // After the first write, each file has a block of its own.
         copy.write_at(0, b"new").unwrap();
         let mut first = [0; 3];
         reader.read_at(0, &mut first).unwrap();

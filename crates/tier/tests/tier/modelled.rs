@@ -14,7 +14,6 @@ fn modelled(device: Device) -> Arc<dyn Tier> {
     Arc::new(ModelledTier::new(Arc::new(DramTier::new(bytes)), device))
 }
 
-/// Returns the durations of `reads` reads, which are submitted one after the other.
 fn alone(tier: &dyn Tier, reads: usize, len: u32) -> Vec<Duration> {
     let thread = Thread::local(IoMode::Auto).unwrap();
     let mut queue = tier.queue(&thread).unwrap();
@@ -38,7 +37,6 @@ fn alone(tier: &dyn Tier, reads: usize, len: u32) -> Vec<Duration> {
     })
 }
 
-/// A device for only one test, and the shortest duration of its read of 256 bytes.
 fn own(kind: DeviceKind) -> (Arc<dyn Tier>, Duration) {
     let model = kind.model();
     let cost = model.cost(0, 256);
@@ -56,11 +54,9 @@ fn a_read_is_never_early() {
     }
 }
 
-/// A test compares its times with times of the same machine, measured in the same process.
 mod by_the_clock {
     use super::*;
 
-    /// Passes if one of three tries succeeds. Otherwise panics with all findings.
     fn best_of_three(what: &str, mut holds: impl FnMut() -> (bool, String)) {
         let mut said = Vec::new();
         for _ in 0..3 {
@@ -74,8 +70,6 @@ mod by_the_clock {
         panic!("{what}: {said:?}");
     }
 
-    /// The delay of a wait without the tested code: asleep until 200 µs before the time, then
-    /// awake.
     fn by_hand(wait: Duration) -> Duration {
         let due = Instant::now() + wait;
         if let Some(asleep) = wait.checked_sub(Duration::from_micros(200)) {
@@ -100,9 +94,8 @@ mod by_the_clock {
         for kind in DeviceKind::ALL {
             let (tier, least) = own(kind);
             best_of_three(&kind.to_string(), || {
-                // Another process may have the core for a while. So the comparison uses the fastest
-                // quarter of the reads in the best of ten rounds, and waits by hand between these
-                // rounds, whose halves show the spread of the machine.
+                // Another process may have the core for a while. So the fastest quarter of the
+                // reads in the best of ten rounds counts.
                 let (mut late, mut hand) = (Duration::MAX, [Duration::MAX; 2]);
                 for round in 0..10 {
                     late = late.min(quarter(alone(&*tier, 400, 256)) - least);
@@ -110,8 +103,7 @@ mod by_the_clock {
                     hand[round % 2] = hand[round % 2].min(waits);
                 }
                 let spread = hand[0].abs_diff(hand[1]);
-                // Debug builds take a few microseconds to submit a read, and check the clock less
-                // often.
+                // Debug builds take a few microseconds to submit a read.
                 let most = hand[0].max(hand[1]) * 10 + spread + Duration::from_micros(5);
                 let found = format!("{late:?} later than {least:?}, {hand:?} by hand");
                 (late < most, found)
@@ -181,8 +173,7 @@ fn a_device_is_shared_by_all_threads_that_read_from_it() {
 
 #[test]
 fn while_one_task_waits_for_a_device_others_run() {
-    // Longer than all tasks take to submit their reads, even if another process has the core for a
-    // while.
+    // Longer than the submission of all reads, even if another process has the core for a while.
     let latency = Duration::from_millis(50);
     let model = DeviceModel {
         latency,
@@ -209,7 +200,6 @@ fn while_one_task_waits_for_a_device_others_run() {
         task
     });
     thread.run_all(tasks.collect());
-    // If reads were in flight one after the other, two reads would never wait at the same time.
     assert!(most.get() > 32, "{} reads waited at once", most.get());
     assert!(began.elapsed() >= latency * rounds as u32);
 }

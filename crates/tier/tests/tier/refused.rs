@@ -17,7 +17,6 @@ fn without<T: Send>(call: libc::c_long, errno: i32, work: impl FnOnce() -> T + S
     })
 }
 
-/// From now on, for this thread and the threads that it starts.
 fn refuse(call: libc::c_long, errno: i32) {
     // `over`: the number of statements to skip if a comparison fails.
     let statement = |code: u32, over: u8, k: u32| libc::sock_filter {
@@ -27,7 +26,6 @@ fn refuse(call: libc::c_long, errno: i32) {
         k,
     };
     let mut filter = [
-        // The number of the system call is the first field of the filter's input.
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
         statement(
             libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
@@ -114,7 +112,6 @@ fn without_locks_it_is_said_what_to_do_and_one_process_may_go_on() {
             without(libc::SYS_flock, errno, || {
                 let guard = one.lock().unwrap();
                 one.check_held().unwrap();
-                // Within this process, the lock works as usual.
                 assert!(matches!(other.lock(), Err(TierError::InUse { .. })));
                 drop(guard);
                 drop(other.lock().unwrap());

@@ -20,7 +20,6 @@ use stratann_tier::{
 };
 use tempfile::TempDir;
 
-/// The ring, if the kernel has one, and the pool.
 const BOTH: [IoMode; 2] = [IoMode::Auto, IoMode::Pread];
 
 /// An operation that takes longer than this has lost a wake-up.
@@ -149,7 +148,6 @@ fn a_wait_that_is_dropped_leaves_the_socket_alone() {
                 }
                 drop(wait);
             }
-            // Events for the dropped waits must not complete this wait.
             let mut wait = thread.readable(&here);
             for _ in 0..20 {
                 assert!(once(&mut wait).await.is_none());
@@ -167,8 +165,7 @@ fn a_wait_that_is_dropped_leaves_the_socket_alone() {
             drop(reported);
             thread.readable(&here).await.unwrap();
         });
-        // No part of the driver keeps the socket open, although this thread does no more work for
-        // it.
+        // No part of the driver keeps the socket open.
         let (here, mut there) = pair();
         thread.block_on(async {
             let mut wait = thread.readable(&here);
@@ -194,7 +191,6 @@ fn slots_of_waits_are_used_again_and_never_mixed_up() {
     for io in BOTH {
         let thread = Thread::local(io).unwrap();
         let (thread, sent) = (&thread, &Rc::new(Cell::new(0usize)));
-        // Some tasks wait and get replies, while others drop their waits again and again.
         let talks = (0..4).map(|_| {
             Box::pin(async move {
                 let (here, there) = pair();
@@ -243,7 +239,6 @@ fn a_peer_that_closes_is_seen() {
             drop(there);
         }) as Task<'_>;
         thread.run_all(vec![reader, closer]);
-        // The buffer of this socket is full, and its peer closes the connection.
         let (here, there) = pair();
         while (&here).write(&[0; 4096]).is_ok() {}
         let writer = Box::pin(async {
@@ -279,7 +274,6 @@ fn a_hundred_sockets_at_once() {
         });
         let theirs = &pairs;
         let teller = Box::pin(async move {
-            // In another order than the waits began.
             for at in 0..100 {
                 let number = at * 37 % 100;
                 let bytes = (number as u64).to_le_bytes();
@@ -330,8 +324,6 @@ fn what_cannot_be_watched_is_an_error() {
 mod by_the_clock {
     use super::*;
 
-    /// The processor time of a thread that waits 150 ms for a socket, and is then woken by another
-    /// thread.
     fn awake(io: IoMode) -> Duration {
         let thread = Thread::local(io).unwrap();
         let (here, _there) = pair();
@@ -370,7 +362,6 @@ mod by_the_clock {
     }
 }
 
-/// Waits for one of two sockets, and writes to the other.
 struct Talk {
     sockets: (UnixStream, UnixStream),
     ended: Arc<AtomicUsize>,
@@ -401,7 +392,6 @@ fn a_worker_that_waits_for_a_socket_takes_up_what_comes() {
         for sockets in [(a, c), (d, b)] {
             let ended = ended.clone();
             workers.submit(1, Arc::new(Talk { sockets, ended }));
-            // The worker waits for bytes that only the second task sends.
             std::thread::sleep(Duration::from_millis(30));
         }
         let start = Instant::now();

@@ -10,7 +10,6 @@ fn join(disks: &[SimVolume]) -> Arc<dyn Volume> {
     of(disk(0), disk(1), disk(2))
 }
 
-/// Names that begin with "one" or "two" are on the other volumes.
 fn of(home: Arc<dyn Volume>, one: Arc<dyn Volume>, two: Arc<dyn Volume>) -> Arc<dyn Volume> {
     let route = |name: &str| match name.split_once('-')?.0 {
         "one" => Some(0),
@@ -37,7 +36,6 @@ fn each_file_is_where_its_name_says() {
     assert_eq!(home.list().unwrap(), ["MANIFEST", "one", "three-1"]);
     assert_eq!(one.list().unwrap(), ["one-2"]);
     assert_eq!(two.list().unwrap(), ["two-1"]);
-    // A file on a volume to which its name does not lead.
     home.create("one-3").unwrap();
     assert!(!whole.exists("one-3").unwrap());
     let names = ["MANIFEST", "one", "one-2", "three-1", "two-1"];
@@ -48,7 +46,6 @@ fn each_file_is_where_its_name_says() {
     assert!(whole.list().unwrap().is_empty() && two.list().unwrap().is_empty());
 }
 
-/// After any crash, and whichever sync fails, every file that the manifest names exists.
 #[test]
 fn a_name_at_home_is_durable_behind_those_that_were_made_before_it() {
     let commit = |volume: &dyn Volume| -> Result<(), TierError> {
@@ -156,15 +153,13 @@ fn a_volume_belongs_to_one_index() {
         let error = refused.unwrap_err();
         assert!(matches!(error, TierError::Taken { .. }), "{error}");
     };
-    // A part of another index as a part, its primary volume as a part, and its part as the primary
-    // volume.
+    // A part or the primary volume of another index, or a part as the primary volume.
     taken(&new(), &one, &new());
     taken(&new(), &home, &new());
     taken(&one, &new(), &new());
     let full = new();
     full.create("one-1").unwrap();
     taken(&home, &full, &two);
-    // A mark that was written only in part does not count as a mark.
     let torn = new();
     torn.create("OWNER")
         .unwrap()

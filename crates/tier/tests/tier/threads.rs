@@ -70,7 +70,6 @@ fn a_panic_reaches_the_caller_after_all_have_finished() {
     );
 }
 
-/// Waits until `all` tasks that share `met` have called this function.
 async fn meet(met: &AtomicUsize, all: usize) {
     met.fetch_add(1, Ordering::SeqCst);
     poll_fn(|cx| {
@@ -85,7 +84,6 @@ async fn meet(met: &AtomicUsize, all: usize) {
 
 #[test]
 fn runs_of_several_hosts_go_on_at_once() {
-    // With more runs than workers, each run has a task that ends when all runs are active.
     for (workers, hosts) in [(1, 4), (2, 8)] {
         let workers = WorkerPool::new(workers, IoMode::Auto).unwrap();
         let met = AtomicUsize::new(0);
@@ -134,7 +132,6 @@ fn many_runs_of_many_hosts_all_end() {
             let (workers, tier, done) = (&workers, &tier, &done);
             scope.spawn(move || {
                 for round in 0..100 {
-                    // Some runs have one share and some two, and some panic.
                     let threads = 1 + (host + round) % 2;
                     let fails = host == 5 && round % 7 == 0;
                     let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -162,8 +159,8 @@ fn many_runs_of_many_hosts_all_end() {
             });
         }
     });
-    // Each of 6 hosts makes 100 rounds with 150 shares of two tasks. The last host fails in 15 of
-    // its rounds, 8 of them with two shares.
+    // Each of 6 hosts makes 100 rounds with 150 shares of two tasks. The last host fails in 15
+    // rounds.
     let shares = 6 * 150
         - (0..100)
             .filter(|r| r % 7 == 0)
@@ -255,7 +252,6 @@ fn the_environment_overrides_auto_only() {
             "{value}: {}",
             String::from_utf8_lossy(&status.stdout)
         );
-        // Otherwise the child has run no test.
         assert!(String::from_utf8_lossy(&status.stdout).contains("1 passed"));
     }
 }
@@ -304,7 +300,6 @@ fn sleepers_are_never_woken_early_also_beside_reads() {
         woken.lock().unwrap().push(0);
     }) as Task<'_>;
     thread.run_all(sleepers.chain([reader]).collect());
-    // A test in `timers.rs` checks the order of tasks that are due together.
     let mut woken = woken.into_inner().unwrap();
     woken.sort_unstable();
     assert_eq!(woken, [0, 5, 10, 20]);
@@ -431,7 +426,6 @@ fn a_sleep_that_is_dropped_keeps_nobody() {
         .await;
     }) as Task<'_>;
     thread.run_all(vec![sleeper]);
-    // Once more if it was not due at the first poll.
     assert!(polls.get() <= 2, "the first timer woke the task");
 }
 
@@ -467,7 +461,6 @@ struct Owned {
     tier: FileTier,
     reads: u64,
     fails: bool,
-    /// The last owner of the work drops the pool with it.
     pool: Option<Arc<WorkerPool>>,
     done: Arc<AtomicUsize>,
     ended: mpsc::Sender<Option<String>>,
@@ -528,8 +521,7 @@ fn a_pool_owns_what_is_submitted_until_it_has_ended() {
             let taken = pool.submit(1 + number % 3, Arc::new(work));
             assert_eq!(taken, [1, 2, 2][number % 3]);
         }
-        // The pool may be dropped before the submitted work has ended: its last worker drops the
-        // rest.
+        // The last worker drops the work that has not ended.
         pool.run(2, &|_, _| {});
         drop(pool);
         if !own {

@@ -9,7 +9,6 @@ pub(crate) struct Avx2;
 /// By the last steps of the tree in [`super::body`].
 ///
 /// # Safety
-///
 /// The processor has AVX2.
 #[inline(always)]
 pub(crate) unsafe fn sum_of_eight(a: __m256) -> f32 {
@@ -144,8 +143,8 @@ impl Lanes for Avx2 {
                     _mm256_add_epi32(lanes, _mm256_set1_epi32(8)),
                 ),
             ];
-            // Lanes without the least distance get the largest unsigned index, so the minimum of
-            // the indices is the first lane with it.
+            // Other lanes get the largest unsigned index, so the minimum is the first lane with the
+            // least distance.
             let other = [
                 _mm256_castps_si256(_mm256_cmp_ps::<_CMP_NEQ_UQ>(
                     least[0],
@@ -290,7 +289,6 @@ impl Lanes for Avx2 {
 /// 16 bits.
 ///
 /// # Safety
-///
 /// The processor has AVX2; 32 bytes each.
 #[inline(always)]
 unsafe fn add_narrow(sums: __m256i, a: *const u8, b: *const u8) -> __m256i {

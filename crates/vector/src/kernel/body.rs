@@ -27,7 +27,6 @@ use std::ops::RangeInclusive;
 
 use crate::element::half_to_f32;
 
-/// Lanes of a [`Lanes::F`].
 pub(crate) const LANES: usize = 16;
 
 const WIDE: usize = 32;
@@ -37,9 +36,8 @@ const NARROW_BLOCK: usize = 64;
 /// The most integer elements whose sum of squares fits 32 bits: 16384 * 255^2 < 2^31.
 const EXACT_RUN: usize = 16 * 1024;
 
-/// The number of rows that a gather prefetches ahead, and the most bytes of each row. After these
-/// bytes, the processor's own prefetcher continues. Measured: with 4 rows, a gather is slower; with
-/// 8 to 16 rows, times are equal.
+/// The number of rows that a gather prefetches, and the bytes of each row, before the processor's
+/// own prefetcher continues. With 4 rows, a gather is slower; 8 to 16 rows are equal.
 pub(crate) const ROWS_AHEAD: usize = 8;
 const BYTES_AHEAD: usize = 512;
 
@@ -48,11 +46,9 @@ const LINE: usize = 64;
 /// The primitives of one instruction set.
 ///
 /// # Safety
-///
 /// The processor has the instruction set. Pointers need no alignment. A load reads exactly the
 /// elements of its description.
 pub(crate) trait Lanes {
-    /// 16 floats.
     type F: Copy;
     /// 32 integers of 16 bits.
     type W: Copy;
@@ -218,7 +214,6 @@ impl IntegerRow for I8Row {
 
 /// The term that is summed over the elements of two rows. Safety as for [`Lanes`].
 pub(crate) trait Term {
-    /// The factor, 1 or -1, that turns the sum into the distance.
     const SIGN: i8;
     /// Whether terms can have both signs, so that overflowed terms may cancel each other to NaN.
     const CANCELS: bool;
@@ -272,12 +267,10 @@ impl Term for Product {
 
 pub(crate) trait Measure {
     /// # Safety
-    ///
     /// The processor has the instruction set of `L`; `a` and `b` point to rows of `dim` elements.
     unsafe fn distance<L: Lanes>(a: *const u8, b: *const u8, dim: usize) -> f32;
 }
 
-/// A sum of terms over floating-point rows.
 pub(crate) struct Float<R, T>(std::marker::PhantomData<(R, T)>);
 
 impl<R: FloatRow, T: Term> Float<R, T> {
@@ -339,7 +332,6 @@ struct WideSums {
 /// Adds element after element, in the same way on every instruction set.
 ///
 /// # Safety
-///
 /// `a` and `b` point to rows of `dim` elements.
 #[cold]
 #[inline(never)]
@@ -364,7 +356,6 @@ unsafe fn wide_sums<R: FloatRow>(a: *const u8, b: *const u8, dim: usize) -> Wide
     sums
 }
 
-/// Cosine distance of floating-point rows.
 pub(crate) struct FloatCosine<R>(std::marker::PhantomData<R>);
 
 impl<R: FloatRow> Measure for FloatCosine<R> {
@@ -372,8 +363,7 @@ impl<R: FloatRow> Measure for FloatCosine<R> {
     unsafe fn distance<L: Lanes>(a: *const u8, b: *const u8, dim: usize) -> f32 {
         // SAFETY: every load is of elements below `dim`, as above.
         unsafe {
-            // Not four accumulators for each sum: six, with the operands, fit the registers of
-            // AVX2.
+            // Six accumulators, with the operands, fit the registers of AVX2.
             let (mut ab, mut aa, mut bb) =
                 ([L::splat(0.0); 2], [L::splat(0.0); 2], [L::splat(0.0); 2]);
             let mut i = 0;
@@ -421,8 +411,8 @@ impl<R: FloatRow> Measure for FloatCosine<R> {
     }
 }
 
-/// The squared lengths that are accurate if summed in f32. Lost squares (below 2^-126) do not
-/// matter here. By the inequality of Cauchy and Schwarz, neither do lost products of such rows.
+/// The squared lengths that are accurate if summed in f32. By the inequality of Cauchy and Schwarz,
+/// products of such rows are accurate too.
 const EXACT_SQUARES: RangeInclusive<f32> = 1e-27..=1e38;
 
 /// `1 - ab / sqrt(aa * bb)`. A zero vector is at distance 1 from every vector.
@@ -437,7 +427,6 @@ fn cosine_distance(ab: f64, aa: f64, bb: f64) -> f32 {
     }
 }
 
-/// A sum of terms over integer rows.
 pub(crate) struct Integer<R, T>(std::marker::PhantomData<(R, T)>);
 
 impl<R: IntegerRow, T: Term> Integer<R, T> {
@@ -487,8 +476,7 @@ impl<R: IntegerRow, T: Term> Measure for Integer<R, T> {
     }
 }
 
-/// Squared differences between rows of `i8` that differ by at most 127. Without widening, the
-/// kernel needs half the instructions.
+/// Squared differences between rows of `i8` that differ by at most 127, in half the instructions.
 pub(crate) struct Narrow;
 
 impl Measure for Narrow {
@@ -571,7 +559,6 @@ pub(crate) fn prefetch_row<L: Lanes>(p: *const u8, bytes: usize) {
     L::prefetch(p.wrapping_add(last));
 }
 
-/// The rows that a gather reads.
 #[derive(Clone, Copy)]
 pub(crate) struct Rows {
     pub(crate) start: *const u8,
@@ -582,7 +569,6 @@ pub(crate) struct Rows {
 /// Distances from `query` to the rows `ids`.
 ///
 /// # Safety
-///
 /// The processor has the instruction set; `query` and each row in `ids` have `rows.dim` elements in
 /// `rows.bytes` bytes; `out` is as long as `ids`.
 #[inline(always)]
@@ -608,7 +594,6 @@ pub(crate) unsafe fn gather<L: Lanes, M: Measure>(
 /// Distances from `query` to the first `out.len()` rows.
 ///
 /// # Safety
-///
 /// As for [`gather`], for the rows below `out.len()`.
 #[inline(always)]
 pub(crate) unsafe fn dense<L: Lanes, M: Measure>(query: *const u8, rows: Rows, out: &mut [f32]) {
@@ -624,7 +609,6 @@ pub(crate) unsafe fn dense<L: Lanes, M: Measure>(query: *const u8, rows: Rows, o
 /// Converts `n < 16` binary16 numbers at `p`, for instruction sets without masked loads.
 ///
 /// # Safety
-///
 /// `p` points to `2 * n` bytes.
 #[inline(always)]
 pub(crate) unsafe fn halves(p: *const u8, n: usize) -> [f32; LANES] {
@@ -641,7 +625,6 @@ pub(crate) unsafe fn halves(p: *const u8, n: usize) -> [f32; LANES] {
 /// Copies `n` bytes and fills up with zeros, for instruction sets without masked loads.
 ///
 /// # Safety
-///
 /// `p` points to `n` bytes, `n <= N`.
 #[inline(always)]
 pub(crate) unsafe fn padded<const N: usize>(p: *const u8, n: usize) -> [u8; N] {

@@ -4,14 +4,12 @@
 
 use super::body::{LANES, Lanes, ROWS_AHEAD, prefetch_row};
 
-/// The points of a block that [`approach`] sums.
 pub(crate) const BLOCK: usize = 1024;
 
 /// `out[i]` is the sum over `j < code_bytes` of `table[j * 256 + code[j]]` with code number
 /// `ids[i]`.
 ///
 /// # Safety
-///
 /// The processor has the instruction set; `table` has `code_bytes * 256` floats, more than none;
 /// `codes` has `code_bytes` bytes for each of `ids`; `out` is as long as `ids`.
 #[inline(always)]
@@ -52,12 +50,10 @@ pub(crate) unsafe fn score<L: Lanes>(
 #[derive(Clone, Copy)]
 pub(crate) struct Codebook {
     pub(crate) transposed: *const f32,
-    /// Components of a centroid, not zero.
     pub(crate) width: usize,
 }
 
-/// Calls `$body` with the width as a type. A constant unrolls the loops and keeps the point in
-/// registers.
+/// Calls `$body` with the width as a type: a constant unrolls the loops.
 macro_rules! by_width {
     ($width:expr, $W:ident => $body:expr) => {
         match $width {
@@ -110,7 +106,6 @@ impl Width for Any {
 /// The squared differences between a point and the 16 centroids of a group, in component `j`.
 ///
 /// # Safety
-///
 /// The conditions of [`to_group`] hold, and `j` is below the width.
 #[inline(always)]
 unsafe fn square<L: Lanes>(book: Codebook, point: *const f32, group: usize, j: usize) -> L::F {
@@ -125,7 +120,6 @@ unsafe fn square<L: Lanes>(book: Codebook, point: *const f32, group: usize, j: u
 /// Squared distances from a point to the 16 centroids of a group.
 ///
 /// # Safety
-///
 /// The processor has the instruction set; `book` has `256 * book.width` floats, `point` has
 /// `book.width`; `group` is below 16; `W` is the width.
 #[inline(always)]
@@ -143,7 +137,6 @@ unsafe fn to_group<L: Lanes, W: Width>(book: Codebook, point: *const f32, group:
 #[derive(Clone, Copy)]
 pub(crate) struct Points {
     pub(crate) start: *const f32,
-    /// Floats from one point to the next.
     pub(crate) stride: usize,
     pub(crate) count: usize,
 }
@@ -152,7 +145,6 @@ pub(crate) struct Points {
 /// its squared distance to `distances[i]`, unless `distances` is null.
 ///
 /// # Safety
-///
 /// The processor has the instruction set; `book` and `points` are as their types describe; `codes`
 /// and `distances` have room.
 #[inline(always)]
@@ -170,7 +162,6 @@ pub(crate) unsafe fn assign<L: Lanes>(
 }
 
 /// # Safety
-///
 /// The conditions of [`assign`] hold, and `W` is the width.
 #[inline(always)]
 unsafe fn assign_width<L: Lanes, W: Width>(
@@ -201,7 +192,6 @@ unsafe fn assign_width<L: Lanes, W: Width>(
 /// Writes 256 floats: `scale` times the squared distance from `point` to each centroid.
 ///
 /// # Safety
-///
 /// The processor has the instruction set; `book` and `point` are as for [`to_group`]; `out` has
 /// room for 256.
 #[inline(always)]
@@ -223,7 +213,6 @@ pub(crate) unsafe fn squares<L: Lanes>(
 /// Writes 256 floats: the negated inner product of `point` with each centroid.
 ///
 /// # Safety
-///
 /// The conditions of [`squares`] hold.
 #[inline(always)]
 pub(crate) unsafe fn negated_products<L: Lanes>(book: Codebook, point: *const f32, out: *mut f32) {
@@ -245,7 +234,6 @@ pub(crate) unsafe fn negated_products<L: Lanes>(book: Codebook, point: *const f3
 /// + i]`.
 ///
 /// # Safety
-///
 /// The processor has the instruction set; `count` is a multiple of 16; `transposed` has `count *
 /// width` floats, `centre` has `width`, `least` has `count`, and `sums` has one for each block
 /// begun.

@@ -29,7 +29,6 @@ type Distance = unsafe fn(*const u8, *const u8, usize) -> f32;
 type Gather = unsafe fn(*const u8, Rows, &[u32], &mut [f32]);
 type Dense = unsafe fn(*const u8, Rows, &mut [f32]);
 
-/// One distance function for two rows, scattered rows, and consecutive rows.
 #[derive(Clone, Copy)]
 struct Shapes {
     distance: Distance,
@@ -39,8 +38,8 @@ struct Shapes {
 
 const METRICS: usize = Metric::ALL.len();
 
-/// All functions of one instruction set. The conditions of the functions of the same names in
-/// [`body`] and [`codes`] hold, and the processor must have the set.
+/// All functions of one instruction set, with the conditions of the functions of the same names in
+/// [`body`] and [`codes`].
 pub(crate) struct Routines {
     /// Indexed by the code of the element type, then by the code of the metric.
     shapes: [[Shapes; METRICS]; Element::ALL.len()],
@@ -52,7 +51,6 @@ pub(crate) struct Routines {
     pub(crate) approach: unsafe fn(*const f32, usize, usize, *const f32, *mut f32, *mut f32),
 }
 
-/// Instantiates the bodies for one `Lanes` type and defines `ROUTINES`.
 macro_rules! routines {
     ($lanes:ty $(, $features:literal)?) => {
         mod instances {
@@ -155,9 +153,7 @@ impl Routines {
     /// The functions of an instruction set.
     ///
     /// # Panics
-    ///
-    /// Panics if the processor does not have the set, since to call them would be undefined
-    /// behaviour.
+    /// Panics if the processor does not have the set.
     pub(crate) fn of(isa: InstructionSet) -> &'static Routines {
         assert!(
             InstructionSet::available().contains(&isa),
@@ -197,7 +193,6 @@ impl Kernel {
     /// A kernel for the best instruction set of this processor ([`InstructionSet::current`]).
     ///
     /// # Panics
-    ///
     /// Panics if `dim` is 0.
     pub fn new(metric: Metric, element: Element, dim: usize) -> Kernel {
         Kernel::with_isa(metric, element, dim, InstructionSet::current())
@@ -206,7 +201,6 @@ impl Kernel {
     /// A kernel for a given instruction set; for tests and comparisons.
     ///
     /// # Panics
-    ///
     /// Panics if `dim` is 0, or the processor does not have the instruction set.
     pub fn with_isa(metric: Metric, element: Element, dim: usize, isa: InstructionSet) -> Kernel {
         assert!(dim > 0, "the dimension is 0");
@@ -229,7 +223,6 @@ impl Kernel {
     /// other elements the results are meaningless.
     ///
     /// # Panics
-    ///
     /// Panics if `dim` is 0.
     pub fn narrow(dim: usize) -> Kernel {
         Kernel::narrow_with_isa(dim, InstructionSet::current())
@@ -238,7 +231,6 @@ impl Kernel {
     /// [`Kernel::narrow`] for a given instruction set; for tests and comparisons.
     ///
     /// # Panics
-    ///
     /// Panics if `dim` is 0, or the processor does not have the instruction set.
     pub fn narrow_with_isa(dim: usize, isa: InstructionSet) -> Kernel {
         Kernel {
@@ -275,7 +267,6 @@ impl Kernel {
     /// The distance between two rows: little-endian bytes of `dim` elements, at any alignment.
     ///
     /// # Panics
-    ///
     /// Panics if a row's length is not [`Kernel::row_bytes`].
     #[inline]
     pub fn distance(&self, a: &[u8], b: &[u8]) -> f32 {
@@ -293,7 +284,6 @@ impl Kernel {
     /// prefetched. `out[i]` gets the distance to row `ids[i]`.
     ///
     /// # Panics
-    ///
     /// Panics if the query's length is not [`Kernel::row_bytes`], an id is not below the number of
     /// whole rows, or `out` and `ids` differ in length.
     #[inline]
@@ -326,7 +316,6 @@ impl Kernel {
     /// Computes the distances from `query` to consecutive rows; `out[i]` gets that to row `i`.
     ///
     /// # Panics
-    ///
     /// Panics if the query's length is not [`Kernel::row_bytes`], or `rows` does not have
     /// `out.len()` rows.
     #[inline]

@@ -61,7 +61,6 @@ fn numbers(mut state: u64) -> impl FnMut() -> u64 {
     }
 }
 
-/// Floats between -1 and 1, some of them subnormal f16.
 fn row(element: Element, dim: usize, seed: u64) -> Vec<u8> {
     let mut next = numbers(seed);
     next();
@@ -166,7 +165,6 @@ fn cosine_does_not_depend_on_lengths_and_no_distance_is_nan() {
     }
 }
 
-/// Their squares fit f32.
 #[test]
 fn cosine_of_extreme_halves() {
     let halves = |values: &[f32]| {
@@ -313,8 +311,7 @@ fn every_f16_is_read_exactly() {
         if expected.is_nan() {
             continue;
         }
-        // The inner product with ones is the only element that is not zero. A whole block and a
-        // tail are loaded differently.
+        // The inner product with ones is one element, in a whole block or a tail.
         for dim in [16, 5] {
             let mut a = vec![0; 2 * dim];
             a[6..8].copy_from_slice(&bits.to_le_bytes());

@@ -14,7 +14,6 @@ fn training(threads: usize) -> Training {
     }
 }
 
-/// Around 40 centres, so that training has clusters to find.
 fn sample(n: usize, dim: usize, seed: u64) -> Vec<f32> {
     let mut state = seed;
     let mut next = move || {
@@ -41,7 +40,6 @@ fn squared(a: &[f32], b: &[f32]) -> f64 {
         .sum()
 }
 
-/// The mean squared error of encoding and decoding.
 fn error(quantiser: &ProductQuantizer, vectors: &[f32]) -> f64 {
     let (dim, m) = (quantiser.dim(), quantiser.code_bytes());
     let mut codes = vec![0; vectors.len() / dim * m];
@@ -132,8 +130,7 @@ fn what_weighs_more_is_told_apart_better() {
     let mut weights = vec![1.0; 1500];
     weights.resize(3000, 1e4);
     let weighted = errors(Some(weights));
-    // With weights, half of all centroids serve the narrow half of the vectors, and the error of
-    // the wide half grows by a small factor.
+    // Half of all centroids serve the narrow half of the vectors.
     assert!(weighted.1 < plain.1 / 4.0, "{plain:?} {weighted:?}");
     assert!(weighted.0 < 4.0 * plain.0, "{plain:?} {weighted:?}");
 }
@@ -272,8 +269,7 @@ fn few_distinct_vectors_among_many() {
 
 #[test]
 fn all_centroids_are_used() {
-    // One cluster is distant. After a bad start some centroids would have no points, and training
-    // must give them some.
+    // After a bad start some centroids would have no points, and training must give them some.
     let mut vectors = sample(4000, 4, 7);
     for x in &mut vectors[..4 * 3000] {
         *x = *x * 1e-3 + 10.0;
@@ -414,7 +410,6 @@ fn parts_make_the_same_quantiser() {
     let again = ProductQuantizer::from_parts(10, 3, centroids.clone()).unwrap();
     assert_eq!(again.centroids(), centroids);
     assert_eq!(again.memory_bytes(), 4 * 256 * 10);
-    // Chunks of 4, 3 and 3 elements, each `[256][width]`.
     let (code, mut decoded) = ([7, 200, 31], [0.0; 10]);
     again.decode(&code, &mut decoded);
     let chunk = |from: usize, width: usize, at: usize| &centroids[from + at * width..][..width];
@@ -472,7 +467,6 @@ fn refilling_a_table_keeps_its_place() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(120))]
 
-    /// Any codebook, not only trained ones, and any vectors.
     #[test]
     fn codes_name_the_nearest_centroids_and_tables_their_distances(
         dim in 1usize..70, bytes in 0.0f64..1.0, count in 1usize..140, seed: u64,

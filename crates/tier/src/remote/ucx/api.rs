@@ -52,7 +52,6 @@ pub(super) struct Params {
 }
 
 pub(super) const WORKER_THREADS: u64 = 1;
-/// The worker is used by one thread at a time.
 pub(super) const SERIALIZED: c_int = 1;
 
 /// `ucp_worker_params_t`
@@ -74,8 +73,8 @@ pub(super) const EP_ADDRESS: u64 = 1;
 pub(super) const EP_ERROR_MODE: u64 = 1 << 1;
 pub(super) const EP_ERROR_HANDLER: u64 = 1 << 2;
 
-/// Pending operations do not fail when the other side ends. Transports through shared memory, which
-/// do not notice that end (1.13), need this mode.
+/// Transports through shared memory do not notice the end of the other side (1.13), and need this
+/// mode, in which pending operations do not fail.
 pub(super) const ERRORS_NONE: c_int = 0;
 pub(super) const ERRORS_PEER: c_int = 1;
 
@@ -280,7 +279,6 @@ impl Functions {
     }
 }
 
-/// The error that this pointer encodes.
 pub(super) fn error_of(pointer: StatusPointer) -> Option<Status> {
     let address = pointer as isize;
     // A status fits a byte, so the cast is lossless.

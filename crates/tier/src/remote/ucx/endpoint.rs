@@ -8,30 +8,25 @@ use std::time::{Duration, Instant};
 
 use super::{Worker, api};
 
-/// The longest wait for the end of a connection, if the other side does not answer.
 const CLOSING: Duration = Duration::from_millis(500);
 
-/// A connection of a worker to another worker, which must be [closed](Self::close) before the
-/// worker is dropped, and dropped after it.
+/// A connection of a worker to another one, [closed](Self::close) before the worker is dropped, and
+/// dropped after it.
 pub(super) struct Endpoint {
     raw: api::Endpoint,
-    /// Whether UCX notices when the other side is gone.
     notices: bool,
-    /// [`api::OK`] if the endpoint has not failed. The library may write here while the worker
-    /// lives.
+    /// [`api::OK`] without a failure. While the worker lives, the library may write here.
     failed: Arc<AtomicI8>,
 }
 
-/// The bytes of an address or a key, followed by zeros. UCX relies on lengths of one or two bytes
-/// inside the bytes. If one is wrong, UCX reads beyond the end, into these zeros and not into other
-/// memory.
+/// UCX relies on lengths inside the bytes, of one or two bytes each. If one is wrong, UCX reads the
+/// zeros behind, and no other memory.
 pub(super) fn padded(bytes: &[u8]) -> Vec<u8> {
     let mut padded = bytes.to_vec();
     padded.resize(bytes.len() + (256 << 10), 0);
     padded
 }
 
-/// The callback for a failed endpoint, whose requests fail as well.
 extern "C" fn note(of: *mut c_void, _: api::Endpoint, status: api::Status) {
     // SAFETY: the pointer is the number of an endpoint, which lives as long as its worker; only the
     // library calls this, with that pointer.
@@ -40,7 +35,6 @@ extern "C" fn note(of: *mut c_void, _: api::Endpoint, status: api::Status) {
 }
 
 impl Endpoint {
-    /// If the transport can notice the end of the other side, UCX watches for it.
     pub(super) fn new(worker: &Worker, address: &[u8]) -> Result<Endpoint, String> {
         let functions = worker.functions();
         let (address, failed) = (padded(address), Arc::new(AtomicI8::new(api::OK)));
@@ -90,7 +84,6 @@ impl Endpoint {
         self.raw
     }
 
-    /// The reason if the connection has failed.
     pub(super) fn check(&self, worker: &Worker) -> Result<(), String> {
         let failed = self.failed.load(Ordering::SeqCst);
         worker.functions().check("reach the other side", failed)
@@ -98,8 +91,7 @@ impl Endpoint {
 
     /// Does not wait for the other side. Afterwards the connection must not be used.
     pub(super) fn close(&self, worker: &Worker) {
-        // If UCX does not notice the end of the other side, a forced close is impossible, and the
-        // endpoint ends with the worker.
+        // UCX cannot force such a close. The endpoint ends with the worker.
         if !self.notices {
             return;
         }

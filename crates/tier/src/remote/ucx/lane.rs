@@ -26,7 +26,6 @@ struct Running {
 pub(in crate::remote) struct Lane {
     /// Declared before the blocks: after the connection is dropped, nothing writes to them.
     connection: Connection,
-    /// The files whose position was requested, by the tag of the request.
     reaching: HashMap<u64, u64>,
     /// For each file, the reads that wait for its position, with their offsets.
     waiting: HashMap<u64, Vec<(u64, Asked)>>,
@@ -39,7 +38,6 @@ pub(in crate::remote) struct Lane {
 struct Connection {
     /// Declared before the endpoint, to which the worker may report failures until its drop.
     worker: Worker,
-    /// The server's address and the endpoint, after the server has sent its address.
     endpoint: Option<(Vec<u8>, Endpoint)>,
     files: HashMap<u64, Reached>,
 }
@@ -62,7 +60,6 @@ fn nonsense(what: &str) -> Fault {
 }
 
 impl Lane {
-    /// `loopback`: the server, not contacted yet, is on this machine.
     pub(in crate::remote) fn new(loopback: bool) -> Result<Lane, String> {
         Ok(Lane {
             connection: Connection {
@@ -109,7 +106,6 @@ impl Lane {
         waiting.map(|(_, asked)| asked).collect()
     }
 
-    /// Handles the position of a file of `len` bytes, and begins the waiting reads.
     pub(in crate::remote) fn reached(
         &mut self,
         tag: u64,
@@ -207,7 +203,6 @@ impl Lane {
         self.running.push(Running { request, asked });
     }
 
-    /// Fails the connection, together with a read that cannot be performed.
     fn refuse(&mut self, asked: Asked, what: &str) {
         self.failed.get_or_insert(nonsense(what));
         let request = null_mut();
@@ -220,7 +215,6 @@ impl Lane {
             .get_or_insert(Fault::Closed(format!("UCX: {text}")));
     }
 
-    /// Advances reads without waiting. Returns the completed reads.
     pub(in crate::remote) fn progress(&mut self) -> Result<Vec<Asked>, Fault> {
         if !self.running.is_empty() {
             while self.connection.worker.progress() {}
@@ -263,7 +257,6 @@ impl Lane {
         self.connection.worker.fd()
     }
 
-    /// Returns the reads in flight.
     pub(in crate::remote) fn end(self) -> Vec<Asked> {
         let Lane {
             connection,

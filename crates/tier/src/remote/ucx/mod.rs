@@ -49,7 +49,6 @@ pub fn available() -> Result<(), String> {
     functions().map(|_| ())
 }
 
-/// The purpose of a context, by which UCX chooses its devices.
 #[derive(Clone, Copy)]
 enum Use {
     Reads,
@@ -78,7 +77,6 @@ fn lets_tcp_in(transports: &str) -> bool {
     }
 }
 
-/// The library with its settings, which `UCX_..` in the environment overrides.
 struct Context {
     functions: &'static Functions,
     raw: api::Context,
@@ -140,8 +138,7 @@ impl Context {
         Ok(Arc::new(Context { functions, raw }))
     }
 
-    /// The shared context for servers on this machine, or elsewhere. After a failure, the next
-    /// caller tries again, because a card may be available by then.
+    /// After a failure, the next caller tries again, because a card may be available by then.
     fn shared(of: Use, loopback: bool) -> Result<Arc<Context>, String> {
         static SHARED: [Mutex<Option<Arc<Context>>>; 4] = [const { Mutex::new(None) }; 4];
         let shared = &SHARED[2 * of as usize + usize::from(loopback)];
@@ -210,8 +207,8 @@ impl Worker {
         unsafe { (self.functions().ucp_worker_progress)(self.raw) != 0 }
     }
 
-    /// Makes the worker's descriptor readable at the next event. Returns false if an event is
-    /// pending, which `progress` must process first.
+    /// Makes the worker's descriptor readable at the next event; false if `progress` must process a
+    /// pending event first.
     fn arm(&self) -> Result<bool, String> {
         // SAFETY: as in `progress`.
         match unsafe { (self.functions().ucp_worker_arm)(self.raw) } {
@@ -220,7 +217,6 @@ impl Worker {
         }
     }
 
-    /// The descriptor that becomes readable after `arm`.
     fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor is the worker's, which lives as long as the borrow.
         unsafe { BorrowedFd::borrow_raw(self.fd) }

@@ -53,8 +53,7 @@ use crate::remote::wire::{Proof, REACH, Seal, Side};
 const LEAST_ADDRESS: usize = 1 + 8 + 1;
 const PIECE: usize = 64 << 10;
 const HELLO: &[u8; 16] = b"STRATANN UCX 1.\n";
-/// The longest sleep of a thread that no event may wake: if a transport cannot send now, it may not
-/// report when it can.
+/// If a transport cannot send now, no event may report when it can, so a sleep is short.
 const NAP: Duration = Duration::from_micros(100);
 /// The longest sleep of a writer for an event, which the reader may have processed already.
 const DOZE: Duration = Duration::from_millis(1);
@@ -237,7 +236,6 @@ pub struct UcxWriter {
 struct Line {
     inside: Mutex<Inside>,
     wakes: RawFd,
-    /// An eventfd that wakes a reader if the worker's descriptor may not wake it.
     bell: OwnedFd,
     /// A non-blocking socket. Its end is the end of the stream.
     socket: TcpStream,
@@ -310,8 +308,8 @@ impl Inside {
         unsafe { (functions.ucp_stream_data_release)(self.endpoint.raw(), start) };
     }
 
-    /// Like [`take`](Self::take), but also processes network events. Stops as soon as there are
-    /// bytes, so that later bytes wait in the network.
+    /// Like [`take`](Self::take), after network events. Stops as soon as there are bytes, so that
+    /// later bytes wait in the network.
     fn receive(&mut self, out: &mut [u8]) -> io::Result<usize> {
         loop {
             let taken = self.take(out)?;
@@ -342,7 +340,6 @@ impl Inside {
         self.endpoint.check(&self.worker).map_err(broken)
     }
 
-    /// Sends bytes if the last piece has been sent, and returns the number of bytes taken.
     fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.check()?;
         let functions = self.worker.functions();
@@ -429,7 +426,6 @@ impl Line {
             self.look();
         }
         if bell {
-            // For a new reason to wake, the bell is signalled again.
             let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
         }
         Ok(())
@@ -440,8 +436,8 @@ impl Line {
         unsafe { BorrowedFd::borrow_raw(self.wakes) }
     }
 
-    /// Sleeps until there may be bytes or space, for `left` at the longest. Returns true if a
-    /// pending event kept the worker's descriptor from being armed.
+    /// Sleeps for `left` at the longest. Returns true if a pending event kept the worker from being
+    /// armed.
     fn wait(
         &self,
         mut inside: MutexGuard<'_, Inside>,
@@ -455,7 +451,6 @@ impl Line {
         let most = match (armed, reads) {
             (true, true) => None,
             (true, false) => Some(DOZE),
-            // Events that arrived meanwhile are processed first.
             (false, _) if !busy => return Ok(true),
             (false, _) => Some(NAP),
         };
@@ -507,7 +502,6 @@ impl Line {
             if inside.is_sent()? {
                 let count = inside.send(bytes)?;
                 if inside.sending.is_some() {
-                    // The woken reader advances the piece.
                     self.wake(inside);
                 }
                 return Ok(count);
@@ -529,8 +523,8 @@ impl Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        // Before UCX informs the other side, which so sees an end and not an error. If the other
-        // side has ended, the shutdown fails, which is harmless.
+        // So the other side sees an end and not an error. A failure is harmless: the other side has
+        // ended.
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
@@ -750,7 +744,6 @@ mod tests {
         let right = sent.clone();
         let echo = thread::spawn(move || {
             let mut all = vec![0; right.len()];
-            // The length of a piece does not divide the length of a transfer.
             for piece in all.chunks_mut(77_777) {
                 server.read_exact(piece).unwrap();
             }
@@ -823,7 +816,6 @@ mod tests {
         let Some((client, server)) = pair() else {
             return;
         };
-        // If a wake were lost, a read would end at its time limit.
         let turns = |stream: UcxStream, begins: bool| {
             let (mut reader, mut writer) = stream.split();
             reader.set_timeout(Some(Duration::from_secs(20)));

@@ -209,7 +209,6 @@ fn pages(volume: &dyn Volume) {
         file.len() == right.len() as u64,
         "{rule}: a file changed its length when it was opened"
     );
-    // Whole blocks, then parts of blocks, and then whole blocks over the same bytes.
     let writes = [
         (2 * BLOCK, BLOCK),
         (5 * BLOCK, 2 * BLOCK),

@@ -157,7 +157,6 @@ fn scatter(bytes: &mut Vec<u8>, change: &Change, by_page: bool, random: &mut Ran
                         },
                     );
                 } else if (bytes.len() as u64) < next && random.coin() {
-                    // The length survives, but the bytes do not.
                     bytes.resize(next as usize, 0);
                 }
                 at = next;

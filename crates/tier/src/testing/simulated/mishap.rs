@@ -82,8 +82,7 @@ pub(super) enum Verdict {
 }
 
 impl State {
-    /// Counts an operation of any kind. With `Err` it has no effect. With `Fails` it is performed
-    /// and returns an error.
+    /// With `Err` the operation has no effect. With `Fails` it is performed and returns an error.
     pub(super) fn call(
         &mut self,
         operation: Operation,
