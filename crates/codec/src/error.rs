@@ -1,7 +1,7 @@
 //! The errors of this crate: a decoder refuses bytes, or an encoder refuses input.
 
-/// The error of a decoder for bytes of no code, or of another model, or of an encoder for refused
-/// input. A caller that read the bytes from a file adds path and offset.
+/// An encoder or a decoder refuses its input. If it comes from a file, the caller adds path and
+/// offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {

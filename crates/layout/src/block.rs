@@ -69,8 +69,7 @@ pub fn seal(block: &mut [u8], number: u64) {
     block[..4].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Refuses a block of another length than [`BLOCK`], or whose checksum does not match bytes and
-/// number.
+/// Refuses a block of a wrong length, or with a wrong checksum.
 #[inline]
 pub fn check(block: &[u8], number: u64, file: &str) -> Result<(), LayoutError> {
     if block.len() != BLOCK {

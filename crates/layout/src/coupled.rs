@@ -70,9 +70,8 @@ impl Deref for CoupledShape {
 }
 
 impl CoupledShape {
-    /// The shape for vectors of `dim` elements and at most `degree` neighbours a node.
-    ///
-    /// Refuses 0, a dimension above [`MAX_DIMENSION`] and a degree above [`MAX_DEGREE`].
+    /// The shape for vectors of `dim` elements and at most `degree` neighbours a node. Refuses 0
+    /// and more than [`MAX_DIMENSION`] or [`MAX_DEGREE`].
     pub fn new(element: Element, dim: usize, degree: usize) -> Result<CoupledShape, LayoutError> {
         let geometry = Geometry::new(element, dim, degree, 0)?;
         let relocated = Geometry::new(element, dim, degree, NODE)?;
@@ -184,8 +183,7 @@ impl PageBuilder {
     /// Appends a node: external id, vector bytes, neighbours as node numbers.
     ///
     /// # Panics
-    /// Panics if the page is full or relocated, the vector has the wrong length, or there are more
-    /// than R neighbours.
+    /// Panics if the page is full or relocated, or an argument has a wrong length.
     pub fn push(&mut self, id: u64, vector: &[u8], neighbours: &[u32]) {
         assert!(
             !self.relocated,
@@ -194,12 +192,10 @@ impl PageBuilder {
         self.records.push(id, vector, neighbours);
     }
 
-    /// Appends `node` to a relocated page. If the page is full, returns `false` and changes
-    /// nothing.
+    /// Appends `node` to a relocated page. If the page is full, returns `false`.
     ///
     /// # Panics
-    /// Panics if the page is not relocated or has the node already, the vector has the wrong
-    /// length, or there are more than R neighbours.
+    /// Panics if the page is not relocated or has the node, or an argument has a wrong length.
     pub fn push_node(&mut self, node: u32, id: u64, vector: &[u8], neighbours: &[u32]) -> bool {
         assert!(
             self.relocated,
@@ -215,8 +211,7 @@ impl PageBuilder {
         true
     }
 
-    /// Seals the page as number `page` of its file. Records may then be pushed and the page
-    /// finished again, also under another number.
+    /// Seals the page as number `page` of its file. More records may be pushed afterwards.
     ///
     /// # Panics
     /// Panics if the page is relocated and empty.
@@ -238,14 +233,11 @@ pub struct PageView<'a> {
 }
 
 impl<'a> PageView<'a> {
-    /// Opens page `page` of `file`.
+    /// Opens page `page` of `file`. The page itself shows whether it is relocated. If it is not, it
+    /// must have `expected` records; 0 requires a relocated page.
     ///
-    /// The page itself shows whether it is relocated. If it is not, it must have `expected`
-    /// records; 0 requires a relocated page, which may have any count.
-    ///
-    /// Returns an error if the length or the count of records is wrong. With `verify`, the method
-    /// also checks the checksums, and that a relocated page has each node once. Without `verify`,
-    /// damaged bytes give wrong values, but cause no panic.
+    /// With `verify`, the method also checks the checksums, and that a relocated page has each node
+    /// once. Without `verify`, damaged bytes give wrong values, but cause no panic.
     #[inline]
     pub fn open(
         shape: &'a CoupledShape,
@@ -320,8 +312,7 @@ impl<'a> PageView<'a> {
         self.relocated
     }
 
-    /// The node of the record in slot `slot`, unchecked on a relocated page. Refuses a slot that
-    /// does not exist, and a node above 2^32 - 1.
+    /// The node of the record in slot `slot`, unchecked on a relocated page.
     #[inline]
     pub fn node_number(&self, slot: usize) -> Result<u32, LayoutError> {
         if slot >= self.len() {

@@ -51,8 +51,7 @@ impl CsrShape {
     /// The shape for `nodes` vectors of `dim` elements with at most `degree` neighbours each.
     ///
     /// # Errors
-    /// Fails for 0, a dimension above [`MAX_DIMENSION`], a degree above [`MAX_DEGREE`], or more
-    /// than `u32::MAX` nodes.
+    /// Fails for 0, and above [`MAX_DIMENSION`], [`MAX_DEGREE`] or `u32::MAX` nodes.
     pub fn new(
         element: Element,
         dim: usize,
@@ -162,8 +161,7 @@ impl CsrShape {
     /// Decodes the shape from a header.
     ///
     /// # Errors
-    /// Fails if the header is of another kind, a field is out of range, or the length of the file
-    /// does not match.
+    /// Fails if the kind, a field or the length of the file is wrong.
     pub fn from_header(header: &FileHeader, file: &str) -> Result<CsrShape, LayoutError> {
         header.expect_kind(FileKind::Csr, file)?;
         let mut fields = header.fields(file);
@@ -206,8 +204,7 @@ impl CsrShape {
     /// Appends the row of a node.
     ///
     /// # Panics
-    /// Panics if the vector has the wrong length, there are more than R neighbours, or a neighbour
-    /// does not fit a link.
+    /// Panics if an argument has a wrong length, or a neighbour does not fit a link.
     pub fn push(&self, node: u32, id: u64, vector: &[u8], neighbours: &[u32], out: &mut Vec<u8>) {
         let start = out.len();
         out.resize(start + self.row_bytes, 0);
@@ -220,8 +217,7 @@ impl CsrShape {
     /// Writes the list of a node into its row, where its bytes are zero.
     ///
     /// # Panics
-    /// Panics if the row has the wrong length, there are more than R neighbours, or a neighbour
-    /// does not fit a link.
+    /// Panics if an argument has a wrong length, or a neighbour does not fit a link.
     pub fn put_list(&self, neighbours: &[u32], row: &mut [u8]) {
         assert!(
             neighbours.len() <= self.degree,
@@ -279,8 +275,7 @@ impl CsrShape {
         sum.copy_from_slice(&crate::block::checksum(node.into(), rest).to_le_bytes());
     }
 
-    /// Decodes a list as stored in a row, degree first. Damaged links may exceed the number of
-    /// nodes.
+    /// Decodes a list as stored in a row, degree first. Damaged links may exceed the nodes.
     ///
     /// # Errors
     /// Fails if the list has the wrong length, or a degree above R.

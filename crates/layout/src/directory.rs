@@ -211,12 +211,10 @@ impl DirectoryFile {
         out
     }
 
-    /// Decodes a payload. `nodes` and `pages` are the totals of the file of pages
-    /// ([`crate::SlottedFacts`]), and `file` is the directory's name in errors.
+    /// Decodes a payload. `nodes` and `pages` are the totals ([`crate::SlottedFacts`]).
     ///
     /// # Errors
-    /// Fails if the length, the number of models, or a total does not match, or a page has no
-    /// records.
+    /// Fails if a length, a number or a total does not match, or a page has no records.
     pub fn decode(
         payload: &[u8],
         nodes: u64,

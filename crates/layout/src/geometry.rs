@@ -15,8 +15,7 @@ pub const MAX_DEGREE: usize = 4096;
 
 const RECORD_FIXED: usize = 12;
 
-/// The positions of records of one length, for [`CoupledShape`](crate::CoupledShape) and
-/// [`InlineShape`](crate::InlineShape).
+/// The positions of records of one length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     pub(crate) element: Element,

@@ -51,8 +51,7 @@ pub struct FileHeader {
     pub reader_features: u64,
     /// Feature bits that a writer must know.
     pub writer_features: u64,
-    /// The length of the whole file in bytes; the least length if the kind [is appended
-    /// to](FileKind::is_appended_to).
+    /// The length of the file in bytes; a lower bound if it [grows](FileKind::is_appended_to).
     pub length: u64,
     /// The kind's own fields, at most [`MAX_FIELDS`] bytes.
     pub fields: Vec<u8>,
@@ -98,8 +97,7 @@ impl FileHeader {
         block
     }
 
-    /// Decodes the header from the first bytes of `file`, one block or more. Refuses damaged bytes,
-    /// other files, and newer versions.
+    /// Decodes the header from the first bytes of `file`. Refuses damage and newer versions.
     pub fn decode(bytes: &[u8], file: &str) -> Result<FileHeader, LayoutError> {
         // Before the length, so the error for a short foreign file says that it is foreign.
         let head = &bytes[..bytes.len().min(MAGIC.len())];
@@ -196,8 +194,8 @@ impl FileHeader {
         })
     }
 
-    /// Refuses a file whose length, in bytes, differs from its header. A file that [is appended
-    /// to](FileKind::is_appended_to) may be longer.
+    /// Refuses a file of another length than its header has. Some files
+    /// [grow](FileKind::is_appended_to).
     pub fn check_length(&self, actual: u64, file: &str) -> Result<(), LayoutError> {
         if actual == self.length || actual > self.length && self.kind.is_appended_to() {
             return Ok(());

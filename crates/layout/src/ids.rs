@@ -83,8 +83,7 @@ impl IdsFile {
     /// Decodes the first bytes of a file, one block or more. `file` is the name in errors.
     ///
     /// # Errors
-    /// Fails if the header is damaged, or of another kind or version, or the length of the payload
-    /// does not match the entries.
+    /// Fails if the header is wrong, or the length does not match the entries.
     pub fn open(first: &[u8], file: &str) -> Result<(IdsFile, FileHeader), LayoutError> {
         let reader = StreamReader::open(FileKind::Ids, first, file)?;
         let (payload, mut fields) = (reader.payload_length(), reader.fields());
@@ -139,12 +138,11 @@ impl IdsFile {
         }
     }
 
-    /// Appends to `out` the payload of a block of nodes, which have consecutive ids. Every block
-    /// except the last one is full.
+    /// Appends the payload of a block of nodes with consecutive ids. Only the last block is not
+    /// full.
     ///
     /// # Panics
-    /// Panics if the file has pairs, there are more nodes than a block has, or a node is not below
-    /// the number of entries.
+    /// Panics if the file has pairs, the block is too small, or a node is too large.
     pub fn push_nodes(&self, nodes: &[u32], out: &mut Vec<u8>) {
         assert!(
             self.has_nodes_alone() && nodes.len() <= self.per_block(),
@@ -222,8 +220,7 @@ impl IdsFile {
     /// Verifies block `block` of the entries.
     ///
     /// # Errors
-    /// Fails if there is no such block, the checksum is wrong, ids do not ascend, or a node does
-    /// not exist.
+    /// Fails if there is no such block, or the checksum, the order or a node is wrong.
     pub fn block<'a>(
         &self,
         bytes: &'a [u8],

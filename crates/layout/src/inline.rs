@@ -62,9 +62,8 @@ impl Deref for InlineShape {
 
 impl InlineShape {
     /// The shape for vectors of `dim` elements and at most `degree` neighbours a node, with codes.
-    ///
-    /// Refuses 0, a dimension above [`MAX_DIMENSION`], a degree above [`MAX_DEGREE`], a code above
-    /// [`MAX_CODE_BYTES`], and a record of more than [`MAX_BLOCKS`] blocks.
+    /// Refuses 0 and more than [`MAX_DIMENSION`], [`MAX_DEGREE`], [`MAX_CODE_BYTES`] or
+    /// [`MAX_BLOCKS`].
     pub fn new(
         element: Element,
         dim: usize,
@@ -178,8 +177,7 @@ impl InlineBuilder {
     /// Appends a node with the codes of its neighbours, one after the other.
     ///
     /// # Panics
-    /// Panics if the page is full, the vector has the wrong length, there are more than R
-    /// neighbours, or not one code for each.
+    /// Panics if the page is full, or an argument has a wrong length.
     pub fn push(&mut self, id: u64, vector: &[u8], neighbours: &[u32], codes: &[u8]) {
         assert_eq!(
             codes.len(),
@@ -204,11 +202,8 @@ pub struct InlineView<'a> {
 }
 
 impl<'a> InlineView<'a> {
-    /// Opens page `page` of `file`.
-    ///
-    /// Refuses bytes of another length, and a count of records that is impossible or not
-    /// `expected`. With `verify`, checksums are checked too. Without `verify`, damaged bytes give
-    /// wrong values, but cause no panic.
+    /// Opens page `page` of `file`, which must have `expected` records. With `verify`, checksums
+    /// are checked too. Without `verify`, damaged bytes give wrong values, but cause no panic.
     #[inline]
     pub fn open(
         shape: &'a InlineShape,
@@ -268,8 +263,7 @@ pub struct InlineNode<'a> {
     pub codes: &'a [u8],
 }
 
-/// How nodes of one shape fill their pages: several nodes in a block, or one node in several
-/// blocks.
+/// How nodes fill their pages: several nodes in a block, or one node in several blocks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fill {
     /// Nodes of a full page.
@@ -302,8 +296,7 @@ pub struct Proposal {
     pub used: f64,
 }
 
-/// Computes how nodes of this shape fill their pages, even if [`InlineShape::new`] refuses the
-/// shape. Without codes, the result is for [`crate::coupled`] pages.
+/// Computes how nodes of this shape fill their pages, even if [`InlineShape::new`] refuses it.
 pub fn fill(element: Element, dim: usize, degree: usize, code_bytes: usize) -> Fill {
     let codes = degree.saturating_mul(code_bytes);
     let record_bytes = geometry::record_bytes(element, dim, degree, codes);

@@ -38,8 +38,7 @@ pub enum Unreadable {
 /// An insert that assigns consecutive ids: row `n` has the id `first_id + n`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BegunInsert {
-    /// The name of the inserted vectors in messages and for removal of the entry: an absolute path
-    /// for a file.
+    /// The name of the vectors in messages and for removal: an absolute path for a file.
     pub file: String,
     /// The number of rows.
     pub rows: u64,
@@ -51,9 +50,8 @@ pub struct BegunInsert {
     pub beside: Option<String>,
     /// Whether all rows have been inserted.
     pub done: bool,
-    /// The checkpoint id ([`Manifest::state`](crate::manifest::Manifest::state)) of a build that
-    /// was to replace the index. If the index has this id now, the insert belongs to the replaced
-    /// index.
+    /// The checkpoint id ([`Manifest::state`](crate::manifest::Manifest::state)) of a build. If the
+    /// index has it now, the insert belongs to the index that the build replaced.
     pub replaced_by: Option<String>,
 }
 

@@ -229,8 +229,7 @@ impl LogHeader {
     /// Decodes the header of log `number` from the first bytes of `file`.
     ///
     /// # Errors
-    /// Fails as [`FileHeader::decode_as`] does, if the shape is impossible, or if the log is
-    /// another one.
+    /// Fails as [`FileHeader::decode_as`] does, or if the shape or the number is wrong.
     pub fn decode(bytes: &[u8], number: u64, file: &str) -> Result<LogHeader, LayoutError> {
         let header = FileHeader::decode_as(FileKind::Log, bytes, file)?;
         let marked = header.version >= MARKED;
@@ -288,8 +287,7 @@ pub enum LogRecord<'a> {
         /// The encoded row of the vector, at most [`MAX_ROW_BYTES`] bytes.
         row: Option<&'a [u8]>,
     },
-    /// A vector replaced the vector with the same id, in one record, so that a crash keeps either
-    /// vector.
+    /// A vector replaced another one of its id, in one record, so that a crash keeps either.
     Replace {
         /// The external id of the old and of the new vector.
         id: u64,
@@ -396,10 +394,8 @@ impl RecordPlace {
     }
 }
 
-/// Appends the record for position `place`, and returns the position of the next record.
-///
-/// The caller checks the lengths of vector and row: a reader takes a wrong length for the end of
-/// the log.
+/// Appends the record for `place`, and returns the next position. The caller checks lengths: a
+/// reader takes a wrong length for the end of the log.
 pub fn encode_record(record: LogRecord<'_>, place: RecordPlace, out: &mut Vec<u8>) -> RecordPlace {
     let [vector, row] = record.payload();
     let start = out.len();
@@ -537,10 +533,8 @@ impl<'a> LogRecords<'a> {
         self.bytes
     }
 
-    /// The next record and its sequence number, or the end, also if called again.
-    ///
-    /// After [`EndReason::Short`] or [`EndReason::Clean`], a caller with a piece of the file
-    /// continues with more bytes.
+    /// The next record and its sequence number, or the end. After [`EndReason::Short`] or
+    /// [`EndReason::Clean`], a caller with a piece of the file continues with more bytes.
     pub fn next_record(&mut self) -> Result<(u64, LogRecord<'a>), End> {
         let (record, bytes) = self.decode().map_err(|reason| End {
             offset: self.place.offset,

@@ -41,37 +41,31 @@ use crate::header::{FileKind, check_features};
 
 /// The manifest's name in the index directory.
 pub const FILE_NAME: &str = "MANIFEST";
-/// The manifest's format version, and so of an index. 2: layouts besides the coupled one; 3: the
-/// inline layout and codebooks by content; 4: records rewritten after the build
-/// ([`crate::placement`]).
+/// The format version of a manifest and an index. 2: layouts besides the coupled one; 3: the inline
+/// layout, codebooks by content; 4: records rewritten after the build.
 pub const FORMAT_VERSION: u32 = 4;
-/// Reader feature bit: records were rewritten after the build (key `placement`). A reader that
-/// ignores the bit would read outdated records.
+/// Reader feature bit of rewritten records (key `placement`). Other readers would read outdated
+/// ones.
 pub const PLACEMENT: u64 = 1;
-/// Reader feature bit: a merge left files of segments unchanged ([`KeptFacts`]). A reader that
-/// ignores the bit would assign records to wrong nodes.
+/// Reader feature bit of unchanged files of segments ([`KeptFacts`]), whose nodes have other
+/// numbers.
 pub const KEPT: u64 = 2;
-/// Reader feature bit: the index was built without vectors. The only record of its build is dead,
-/// with the external id 2^64 - 1, which no vector has.
+/// Reader feature bit of an index that was built without vectors. The only record of its build is
+/// dead, with the external id 2^64 - 1.
 pub const PLACEHOLDER: u64 = 8;
 /// Reader feature bits that this build supports.
 pub const READER_FEATURES: u64 = PLACEMENT | KEPT | KIND | PLACEHOLDER;
-/// Writer feature bit: a file of ids ([`crate::ids`]), which a merge by an older program would
-/// lose.
+/// Writer feature bit of a file of ids ([`crate::ids`]), which an older merge would lose.
 pub const IDS: u64 = 1;
-/// Writer feature bit: a [`Manifest::state`], which changes by an older program would leave
-/// outdated.
+/// Writer feature bit of a [`Manifest::state`], which an older program would leave unchanged.
 pub const STATE: u64 = 2;
-/// Writer feature bit: columns ([`crate::columns`]), whose rows changes by an older program would
-/// lose.
+/// Writer feature bit of columns ([`crate::columns`]), which an older program would lose.
 pub const COLUMNS: u64 = 4;
-/// Writer feature bit: a file of recall ([`crate::recall`]), which an older program would leave
-/// outdated.
+/// Writer feature bit of a file of recall ([`crate::recall`]), which an older program would leave.
 pub const RECALL: u64 = 8;
-/// Writer feature bit: the codebook was given to the build and may be shared, so a merge keeps it.
+/// Writer feature bit of a codebook that was given to the build, and which a merge keeps.
 pub const GIVEN_CODEBOOK: u64 = 16;
-/// Writer feature bit: the drift of inserted vectors ([`DriftFacts`]), which an older program would
-/// drop.
+/// Writer feature bit of a drift ([`DriftFacts`]), which an older program would drop.
 pub const DRIFT: u64 = 32;
 /// Writer feature bits that this build supports.
 pub const WRITER_FEATURES: u64 = IDS | STATE | COLUMNS | RECALL | GIVEN_CODEBOOK | DRIFT;
@@ -89,8 +83,7 @@ pub struct Manifest {
     pub format_version: u32,
     /// Feature bits that a reader must know.
     pub reader_features: u64,
-    /// Feature bits that a writer must know. With an unknown bit, a reader ignores unknown keys,
-    /// which are otherwise an error.
+    /// Feature bits that a writer must know. With an unknown bit, unknown keys are no error.
     pub writer_features: u64,
     /// The version of StratANN that wrote this manifest.
     pub created_by: String,
@@ -134,20 +127,17 @@ pub struct Manifest {
     /// The encoding of the vectors, in words; empty if they are not encoded.
     #[serde(default)]
     pub vector_codec: String,
-    /// The segments of the vectors, in the order of their nodes; empty unless vectors or trailing
-    /// parts are stored apart (decoupled, layered).
+    /// The segments of vectors or trailing parts that are stored apart, in the order of nodes.
     #[serde(default)]
     pub segments: Vec<SegmentFacts>,
     /// The reads of a sample of queries when the index was built, if they were measured.
     #[serde(default)]
     pub measured: Option<Measured>,
-    /// The content hash of the codebook (BLAKE3, 64 hexadecimal digits), by which indexes find a
-    /// shared codebook; empty in earlier versions.
+    /// The content hash by which indexes share a codebook (BLAKE3, 64 hexadecimal digits).
     #[serde(default)]
     pub codebook: String,
-    /// The largest external id ever used, plus 1; 0 in versions without this key. If it equals the
-    /// number of vectors, the ids are all numbers below it. Otherwise, with [`IDS`], a file of kind
-    /// [`FileKind::Ids`] has them.
+    /// The largest external id ever used, plus 1. If it equals the number of vectors, the ids are
+    /// all numbers below it. Otherwise, with [`IDS`], a file of kind [`FileKind::Ids`] has them.
     #[serde(default)]
     pub next_id: u64,
     /// The position of the first log record that the files of this checkpoint do not include.
@@ -159,8 +149,7 @@ pub struct Manifest {
     /// Facts about records that were rewritten after the build, with bit [`PLACEMENT`].
     #[serde(default)]
     pub placement: Option<PlacementFacts>,
-    /// The checkpoint id, unique over all machines: a random number in [`STATE_DIGITS`] hexadecimal
-    /// digits, with bit [`STATE`]. `None` in earlier versions.
+    /// The checkpoint id, a random number in [`STATE_DIGITS`] hexadecimal digits ([`STATE`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// The files of the checkpoint.

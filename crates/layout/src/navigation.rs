@@ -79,12 +79,11 @@ impl NavigationFile {
         out
     }
 
-    /// Decodes a payload. `nodes` is the index's number of nodes, `row_bytes` the length of a
-    /// vector, and `rounded` of a rounded one, if possible. `file` is the name in errors.
+    /// Decodes a payload. `nodes` is the index's number of nodes; vectors have `row_bytes` or
+    /// `rounded` bytes.
     ///
     /// # Errors
-    /// Fails if the length does not match the counts, the step is invalid, or a node, offset or
-    /// link is out of range.
+    /// Fails if a length, the step, a node, an offset or a link is wrong.
     pub fn decode(
         mut payload: Vec<u8>,
         nodes: u64,

@@ -64,8 +64,7 @@ impl PendingFile {
         out
     }
 
-    /// Decodes a payload of an index with `nodes` nodes and vectors of `vector_bytes`. `file` is
-    /// the name in errors.
+    /// Decodes a payload of an index with `nodes` nodes and vectors of `vector_bytes`.
     ///
     /// # Errors
     /// Fails if the length does not match the counts, or a node is not below `nodes`.

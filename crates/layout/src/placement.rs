@@ -41,8 +41,7 @@ use crate::error::LayoutError;
 use crate::payload::PayloadReader;
 use crate::runs::{RunsOn, byte_count};
 
-/// Format version of these files. The bits at the end need no other version: they come with
-/// segments ([`crate::slotted`]) whose version an earlier program refuses.
+/// Format version. Only segments of version 2 ([`crate::slotted`]) come with the bits at the end.
 pub const FORMAT_VERSION: u32 = 1;
 
 const FIXED: usize = 44;
@@ -60,21 +59,17 @@ pub struct PlacementFile {
     pub pages: u32,
     /// The page of each node; empty if the page follows from the node's number.
     pub page_of: Vec<u32>,
-    /// The first node of each added page of vectors. If vectors are stored apart from lists, these
-    /// pages have the vectors of all nodes from `built` on. Otherwise there are none.
+    /// The first node of each added page of vectors, if vectors are stored apart from lists.
     pub added: Vec<u32>,
     /// The added pages, counted from 0, whose last record continues on the next page.
     pub runs: RunsOn,
     /// Codes of the nodes from `built` on, one after another.
     pub codes: Vec<u8>,
-    /// For each node from `built` on, the number of lists that contain it: 0 if unknown, 255 if 255
-    /// or more.
+    /// How many lists contain each node from `built` on: 0 if unknown, 255 if 255 or more.
     pub lists: Vec<u8>,
-    /// External ids inserted after the build: first id and number, in ascending ranges that do not
-    /// touch.
+    /// External ids inserted after the build: first id and number, in ascending, separate ranges.
     pub ids: Vec<(u64, u64)>,
-    /// Deleted ids, ascending. Records of `id` on nodes below `bound` are dead; `u32::MAX` means
-    /// all nodes.
+    /// Deleted ids, ascending, and the node below which their records are dead; `u32::MAX`: all.
     pub deleted: Vec<(u64, u32)>,
 }
 

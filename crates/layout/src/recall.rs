@@ -62,8 +62,7 @@ pub struct RecallFile {
     pub queries: u32,
     /// The kind of searches.
     pub searched: Searched,
-    /// Whether the program chose the queries, as a build does. They predict recall less well than a
-    /// user's queries.
+    /// Whether the program chose the queries: they predict recall less well than a user's.
     pub by_build: bool,
     /// The measured list sizes, rising; in a cluster index, numbers of probes.
     pub lists: Vec<u32>,
@@ -80,8 +79,7 @@ pub struct RecallTable {
     pub bands: Vec<RecallBand>,
 }
 
-/// A band of queries with similar distances to their k-th nearest vectors, or in a cluster index to
-/// their nearest heads.
+/// A band of queries with similar distances to their k-th nearest vectors (or nearest heads).
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecallBand {
     /// The distance of the query in the middle of the band.
@@ -114,8 +112,7 @@ impl RecallFile {
     /// Decodes a payload. `file` is the name in errors.
     ///
     /// # Errors
-    /// Fails if a count exceeds its limit, numbers do not rise or are not finite, or the length
-    /// does not match.
+    /// Fails if a count or the length is wrong, or numbers do not rise or are not finite.
     pub fn decode(payload: &[u8], file: &str) -> Result<RecallFile, LayoutError> {
         let mut reader = PayloadReader::new(payload, file);
         let queries = reader.u32("queries")?;

@@ -28,8 +28,7 @@ impl RunsOn {
         word.is_some_and(|word| word >> (page % 64) & 1 != 0)
     }
 
-    /// The pages of the last record that starts on a page. `starts` tells whether a record starts
-    /// on a page.
+    /// The pages of the last record of a page. `starts`: whether a record starts on a page.
     #[inline]
     pub fn pages(&self, page: u64, starts: impl Fn(u64) -> bool) -> u32 {
         let (mut pages, mut last) = (1, page);

@@ -15,8 +15,7 @@ use crate::header::{FieldsWriter, FileHeader, FileKind};
 
 /// Format version of [`FileKind::Codes`]: fields of the engine, then `nodes * code_bytes` bytes.
 pub const CODES_FORMAT_VERSION: u32 = 1;
-/// Format version of [`FileKind::Codebook`]. 1: the centroids as f32, chunk after chunk. 2: with
-/// the fields dimension u32 and bytes of a code u32.
+/// Format version of [`FileKind::Codebook`]. 2: with the fields dimension and bytes of a code.
 pub const CODEBOOK_FORMAT_VERSION: u32 = 2;
 
 /// The blocks of one output, since the allocator reuses 64 KiB without a system call.
@@ -34,8 +33,7 @@ pub fn file_offset(at: u64) -> u64 {
         .saturating_add(4 + at % PAYLOAD as u64)
 }
 
-/// Divides a payload into sealed blocks. The sink gets the file's bytes in order, several blocks at
-/// a time.
+/// Divides a payload into sealed blocks, which the sink gets in order, several at a time.
 #[derive(Debug)]
 pub struct StreamWriter {
     header: FileHeader,
@@ -153,8 +151,7 @@ impl StreamWriter {
     }
 }
 
-/// Divides a payload of unknown length into blocks, from block 1 on. The caller writes the header,
-/// which is complete at the end.
+/// Divides a payload of unknown length into blocks, from block 1 on. The caller writes the header.
 #[derive(Debug)]
 pub struct GrowingStream {
     pushed: u64,
@@ -230,8 +227,7 @@ pub fn blocks_of(bytes: std::ops::Range<u64>) -> std::ops::Range<u64> {
     }
 }
 
-/// Verifies whole blocks, from number `first` on, and moves their payloads to the front of `bytes`,
-/// with zeros after the payload's end.
+/// Verifies whole blocks, from number `first` on, and moves their payloads to the front of `bytes`.
 ///
 /// # Errors
 /// Fails if a checksum is wrong.
@@ -283,8 +279,7 @@ pub struct StreamReader {
 }
 
 impl StreamReader {
-    /// Decodes the header from the first bytes of the file, one block or more. The next piece
-    /// starts at block 1.
+    /// Decodes the header from the first block or more. The next piece starts at block 1.
     pub fn open(kind: FileKind, first: &[u8], file: &str) -> Result<StreamReader, LayoutError> {
         let header = FileHeader::decode_as(kind, first, file)?;
         let payload = header.fields(file).u64("payload length")?;
@@ -311,8 +306,7 @@ impl StreamReader {
         &self.header
     }
 
-    /// The length of the payload in bytes, as the file has it. Compare it with the expected length
-    /// before you allocate.
+    /// The length of the payload in bytes, unchecked: compare it before you allocate.
     pub fn payload_length(&self) -> u64 {
         self.payload
     }

@@ -8,8 +8,7 @@ use crate::error::TierError;
 /// The requested way to read files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoMode {
-    /// io_uring, or else a thread pool with `pread`. The environment variable `STRATANN_IO`
-    /// (`auto`, `uring`, `pread`) overrides this mode.
+    /// io_uring, or else `pread`, unless `STRATANN_IO` (`auto`, `uring`, `pread`) is set.
     #[default]
     Auto,
     /// io_uring, or an error if the kernel forbids it.

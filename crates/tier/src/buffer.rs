@@ -197,9 +197,8 @@ enum Owner {
     Shared { _keeper: Rc<dyn Any> },
 }
 
-/// The bytes of a read: a pooled buffer, or a slice of memory without a copy.
-///
-/// A block belongs to its thread. Drop it soon, so that the next read can use its buffer.
+/// The bytes of a read: a pooled buffer, or a slice of memory. A block belongs to its thread. Drop
+/// it soon, so that the next read can use its buffer.
 pub struct Block {
     /// The bytes of the block begin `skip` bytes after it.
     pointer: NonNull<u8>,
@@ -327,10 +326,8 @@ impl fmt::Debug for Block {
     }
 }
 
-/// A large region of zeroed bytes, on huge pages if the kernel grants them.
-///
-/// For tables that are read at random: with pages of 4 KiB, every access would miss the TLB. The
-/// system allocates a page at its first write.
+/// A large region of zeroed bytes, for random reads: with pages of 4 KiB instead of huge ones,
+/// every access would miss the TLB. The system allocates a page at its first write.
 pub struct HugeBytes {
     pointer: NonNull<u8>,
     len: usize,

@@ -90,8 +90,7 @@ impl Directory {
         Self::open_made(path.as_ref(), false, 0o666)
     }
 
-    /// Opens a directory of this user, or creates it (its parent must exist). Only this user can
-    /// access files that are created in it.
+    /// Opens a directory of this user, or creates it. Only this user can access its new files.
     ///
     /// # Errors
     /// [`TierError::NotPrivate`] if another user owns the directory, or others can write to it.
@@ -154,8 +153,7 @@ impl Directory {
         Self::open_made(path, !missing.is_empty(), 0o666)
     }
 
-    /// Removes the directory if this handle's [`create`](Directory::create) created it, it is
-    /// empty, and its path still leads to it.
+    /// Removes the directory if [`create`](Directory::create) created it, and it is empty.
     pub fn discard(self) {
         if self.inner.new && self.check_path(&self.inner.path).is_ok() {
             // If the directory is not empty, the removal fails, as intended.

@@ -41,8 +41,7 @@ pub enum TierError {
         /// The number of bytes of the write; 0 if it is unknown.
         len: u64,
     },
-    /// A file with other names must be copied before a write, and the device has no space for the
-    /// copy.
+    /// A file with other names must be copied before a write, but there is no space for the copy.
     #[error(
         "{place}: no space left for a copy of its {len} bytes, on the device or in this user's quota; the file has other names (hard links, as after a backup by `cp -al`), so inserts write to a copy. Free {len} bytes there, or remove the backup, and then insert again. Meanwhile searches work, and so do deletes while some kB are free for the log"
     )]
@@ -294,8 +293,7 @@ fn server_said(place: &str, protocol: Option<Protocol>, fault: &Fault) -> String
 }
 
 impl TierError {
-    /// Turns an error of the operating system into the variant that knows its remedy. `len` is the
-    /// length of the write or read, 0 if there is none.
+    /// Turns an error of the operating system into the variant that knows its remedy.
     pub fn io(
         action: &'static str,
         place: impl Into<String>,

@@ -30,8 +30,7 @@ use crate::timers::Precision;
 /// A task for [`Thread::run_all`].
 pub type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// The context of one thread, through which its tasks read: a worker's of a
-/// [`WorkerPool`](crate::WorkerPool), or by [`Thread::local`]. It is neither `Send` nor `Sync`.
+/// The context of one thread, through which its tasks read; neither `Send` nor `Sync`.
 #[derive(Debug)]
 pub struct Thread {
     reactor: Rc<Reactor>,
@@ -74,9 +73,8 @@ impl Thread {
         self.reactor.in_flight()
     }
 
-    /// Runs tasks until all have ended. A task that another thread wakes runs in this thread's next
-    /// round: at once, or when a read completes. If a task panics, the other tasks are dropped, and
-    /// the context can still be used.
+    /// Runs tasks until all have ended. A task that another thread wakes runs at once, or when a
+    /// read completes. If a task panics, the other tasks are dropped.
     pub fn run_all<'a>(&self, tasks: Vec<Task<'a>>) {
         let parking = Arc::new(Parking::of(thread::current()));
         let mut group = Group::new(self, &parking, tasks);
@@ -114,8 +112,8 @@ impl Thread {
         Sleep::until(&self.reactor, due, Precision::Plain)
     }
 
-    /// Leaves the calling task, which waits for its turn, out of this thread's count of tasks until
-    /// the value is dropped. The count decides how the thread waits for reads.
+    /// Until the value is dropped, the count of tasks, which decides how the thread waits for
+    /// reads, leaves out the calling task.
     pub fn set_aside(&self) -> Aside {
         let tasks = &self.reactor.tasks;
         tasks.set(tasks.get().saturating_sub(1));

@@ -4,12 +4,10 @@ use std::io;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Opens a file. If the process has reached its soft limit of open files, raises it to the hard
-/// limit and tries again.
+/// Opens a file, if necessary after raising the soft limit of open files to the hard limit.
 ///
-/// A large decoupled index has thousands of segments with a descriptor each, and many systems start
-/// programs with a limit of 1024. Programs that use `select` rely on small descriptors, so the
-/// limit is not raised earlier.
+/// A large decoupled index has thousands of segments with a descriptor each. The limit is not
+/// raised earlier, since programs that use `select` rely on small descriptors.
 ///
 /// # Errors
 /// Returns the errors of `open`.
@@ -32,8 +30,7 @@ fn raise() -> bool {
 /// A higher hard limit is rarely reached, and counting open files takes time.
 const MANY: u64 = 8 << 10;
 
-/// The number of files that this process may still open, and its hard limit; `None` if the limit is
-/// above `MANY`, or unknown.
+/// The number of files that this process may still open, and its hard limit, if known.
 pub fn descriptors_left() -> Option<(u64, u64)> {
     let most = (getrlimit(Resource::Nofile).maximum).filter(|&most| most <= MANY)?;
     let list = || std::fs::read_dir(format!("/proc/{}/fd", std::process::id()));

@@ -9,9 +9,8 @@ use crate::forward::leave_to;
 use crate::tier::Tier;
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 
-/// A volume that reads each file into memory when it is opened as a tier, on huge pages if
-/// possible. Later writes are not visible, unlike in
-/// [`MemoryVolume::copied`](crate::MemoryVolume::copied), whose reads copy the bytes.
+/// A volume that reads each file into memory when it is opened as a tier. Later writes are not
+/// visible, unlike in [`MemoryVolume::copied`](crate::MemoryVolume::copied).
 #[derive(Clone, Debug)]
 pub struct LoadedVolume {
     volume: Arc<dyn Volume>,

@@ -12,12 +12,9 @@ use crate::executor::Thread;
 use crate::memory::{LINE, PromptQueue, Region, Slices};
 use crate::tier::{ReadQueue, Tier};
 
-/// A file mapped for reading. Reads are slices without copies, after one round of prefetching.
+/// A file mapped for reading, without copies. If a page is not in memory, a read blocks its thread.
 ///
-/// If a page is not in memory, a read blocks its thread. The page cache is not counted against a
-/// memory budget, so [`FileTier`](crate::FileTier) is the tier for files on an SSD.
-///
-/// No process may change or truncate the file while it is open. Truncation, or an error of the
+/// No process may change or truncate the file while it is open: truncation, or an error of the
 /// medium, kills the process with `SIGBUS`.
 #[derive(Clone, Debug)]
 pub struct MappedTier {

@@ -31,9 +31,8 @@ use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 
 /// A volume whose tiers read from memory. [`Volume::read`] uses the underlying volume.
 ///
-/// A file that is open as a tier may be truncated only through this volume: any other truncation of
-/// a mapped file kills the process. Writes of another process are visible in a mapping, but not in
-/// a copy.
+/// Any other truncation of a mapped file than through this volume kills the process. Writes of
+/// another process are visible in a mapping, but not in a copy.
 pub struct MemoryVolume {
     volume: Arc<dyn Volume>,
     /// The same volume, if files are mapped: mapping needs its descriptor.
@@ -173,8 +172,7 @@ unsafe fn copy_shared(from: *const u8, to: *mut u8, len: usize) {
 }
 
 impl MemoryVolume {
-    /// Maps the files of a directory: in `/dev/shm`, on a file system with DAX, or one whose files
-    /// fit the page cache.
+    /// Maps the files of a directory, in `/dev/shm`, with DAX, or in the page cache.
     pub fn mapped(directory: Directory) -> MemoryVolume {
         MemoryVolume {
             volume: Arc::new(directory.clone()),

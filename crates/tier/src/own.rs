@@ -35,12 +35,10 @@ pub enum Owned {
 }
 
 /// If a file has other names, replaces it by a durable copy with one name. The caller holds the
-/// volume's lock, and no thread writes to the file. `copied` gets each copied piece, and returns
-/// whether to continue.
+/// volume's lock, and no thread writes to the file. `copied` returns whether to continue.
 ///
 /// # Errors
-/// After an error the file is unchanged and the copy removed. [`TierError::NoSpaceForCopy`] means
-/// too little space.
+/// [`TierError::NoSpaceForCopy`], or an error of the volume. The file is then unchanged.
 pub fn own(
     volume: &dyn Volume,
     name: &str,

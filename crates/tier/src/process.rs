@@ -31,12 +31,10 @@ fn status_kib(key: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// Releases the memory of the code and constants of this program and of the C library. The kernel
-/// maps them again, from the page cache, when they are used.
+/// Releases the memory of code and constants, which the kernel maps again when they are used.
 ///
-/// The kernel maps sixteen pages around each page of code that runs, and keeps them. So code that
-/// no longer runs takes two megabytes, a fifth of a budget of ten. Without `/proc`, the call does
-/// nothing.
+/// The kernel maps sixteen pages around each page of code, and keeps them. So code that no longer
+/// runs takes two megabytes, a fifth of a budget of ten.
 pub fn release_code_pages() {
     let Ok(smaps) = fs::read_to_string("/proc/self/smaps") else {
         return;

@@ -29,9 +29,8 @@ use rustix::process::{Resource, getrlimit};
 use crate::buffer::would_map;
 use crate::error::TierError;
 
-/// Requests `bytes` bytes in one mapping and returns them at once, to find out whether work may
-/// begin. No byte is touched, so the call takes microseconds. The error names the purpose (`what`),
-/// and advises to raise the limit, or to follow `instead`, an imperative.
+/// Requests `bytes` bytes in one mapping and returns them untouched, to find out whether work may
+/// begin. The error names the purpose (`what`) and a remedy (`instead`, an imperative).
 ///
 /// # Errors
 /// [`TierError::NoMemory`] if the system refuses the memory.
@@ -56,8 +55,7 @@ thread_local! {
     static REFUSED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The system's allocator as a `#[global_allocator]`, which records each thread's last refused
-/// request.
+/// A `#[global_allocator]` that records each thread's last refused request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RecordingAllocator;
 
@@ -101,8 +99,8 @@ unsafe impl GlobalAlloc for RecordingAllocator {
 #[cfg(target_env = "gnu")]
 const ARENA: u64 = 64 << 20;
 
-/// Makes all threads share one arena of glibc's allocator, if the limit of address space (`ulimit
-/// -v`) is too small for one for each thread. Call it before other threads start.
+/// Makes all threads share one arena of glibc, if the limit of address space (`ulimit -v`) is
+/// small. Call it before other threads start.
 pub fn share_arenas_under_a_limit() {
     #[cfg(target_env = "gnu")]
     {
@@ -120,8 +118,8 @@ pub fn share_arenas_under_a_limit() {
 /// Every failure of a valid command line has this exit status.
 const FAILED: libc::c_int = 1;
 
-/// Installs a handler, by which an abort of a thread that was refused memory ends the program with
-/// exit status 1 and a line on standard error. Needs [`RecordingAllocator`].
+/// Makes an abort of a thread that was refused memory an exit with status 1 and a line on standard
+/// error. Needs [`RecordingAllocator`].
 ///
 /// # Errors
 /// Fails if the system refuses the handler.

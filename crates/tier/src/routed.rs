@@ -27,8 +27,7 @@ pub struct RoutedVolume {
 }
 
 impl RoutedVolume {
-    /// Wraps `home` with alternative routes, each a volume with the same files. A file must keep
-    /// its route when it is renamed.
+    /// Wraps `home` with alternative routes to the same files. A renamed file must keep its route.
     pub fn new(
         home: Arc<dyn Volume>,
         ways: Vec<Arc<dyn Volume>>,

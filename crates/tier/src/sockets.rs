@@ -21,13 +21,11 @@ use crate::executor::Thread;
 use crate::reactor::Reactor;
 
 impl Thread {
-    /// Waits until a socket, or another descriptor that poll(2) can watch, has bytes to read, a
-    /// connection to accept, or has ended. Meanwhile the thread runs other tasks.
-    ///
-    /// A socket that failed, or that its peer has closed, counts as readable. Any number of tasks
-    /// may wait for one socket.
+    /// Waits until a socket, or another descriptor for poll(2), has bytes to read, a connection to
+    /// accept, or has failed or ended. Any number of tasks may wait for one socket.
     ///
     /// # Errors
+    /// [`TierError::Socket`] if the system cannot watch the socket.
     /// [`TierError::Socket`] if the system cannot watch the socket.
     ///
     /// ```

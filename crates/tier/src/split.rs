@@ -24,8 +24,7 @@ use crate::error::TierError;
 use crate::tier::Tier;
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 
-/// The number of a file's volume among the other volumes; `None`, or out of range, means the
-/// primary one.
+/// The number of a file's volume among the other volumes; otherwise, the primary one.
 pub type Route = dyn Fn(&str) -> Option<usize> + Send + Sync;
 
 const OWNER: &str = "OWNER";

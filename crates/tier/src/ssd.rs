@@ -23,8 +23,7 @@ use crate::reads::{Inbox, OpenFile};
 use crate::tier::{Completion, ReadQueue, Request, Tier, check};
 
 /// A file that is read with `O_DIRECT` in multiples of 4 KiB, or else through the page cache. The
-/// bytes in a last, partial block of 4 KiB cannot be read, so the files of an index end with a
-/// whole block.
+/// bytes in a last, partial block cannot be read.
 #[derive(Clone)]
 pub struct FileTier {
     place: Arc<OpenFile>,

@@ -58,8 +58,8 @@ pub trait Tier: Send + Sync + Debug {
         self.granularity()
     }
 
-    /// Makes all later reads, also of open queues, use the file that now has the tier's name. It
-    /// must have the same bytes, as a copy by [`own`](fn@crate::own) has.
+    /// Makes all later reads, also of open queues, use the file that now has the name
+    /// ([`own`](fn@crate::own)), with the same bytes.
     ///
     /// # Errors
     /// Fails if the file cannot be opened. Reads then continue from the old file.
@@ -71,18 +71,15 @@ pub trait Tier: Send + Sync + Debug {
     fn queue(&self, thread: &Thread) -> Result<Box<dyn ReadQueue>, TierError>;
 }
 
-/// A query's reads from a tier, which complete in any order. A read is *in flight* from
-/// [`submit`](ReadQueue::submit) until its completion has been taken.
+/// A query's reads from a tier, in any order, *in flight* until their completion is taken.
 pub trait ReadQueue {
     /// Queues a read, without blocking.
     ///
     /// # Errors
-    /// Fails if the read is out of range or misaligned. The completion reports errors of the
-    /// device.
+    /// Fails if the read is out of range or misaligned.
     fn submit(&mut self, request: Request) -> Result<(), TierError>;
 
-    /// A hint that the caller is about to compute, so the queued reads should start now. A thread
-    /// with enough reads at the device may ignore it. Awaiting a completion starts them too.
+    /// A hint that the queued reads should start now, since the caller is about to compute.
     fn flush(&mut self);
 
     /// The number of submitted reads whose completion has not been taken.
@@ -91,8 +88,7 @@ pub trait ReadQueue {
     /// Takes a completion that has arrived already; never waits.
     fn try_next(&mut self) -> Option<Completion>;
 
-    /// A hint that the task needs this number of completions, instead of one, before it continues.
-    /// A thread without other tasks then sleeps once for all of them.
+    /// A hint that the task needs this number of completions before it continues.
     fn need(&mut self, completions: usize) {
         let _ = completions;
     }
@@ -103,8 +99,7 @@ pub trait ReadQueue {
     /// Panics if no read is in flight, since the task would never be woken.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Completion>;
 
-    /// Discards all reads in flight, for another query. Their buffers stay until the device has
-    /// finished.
+    /// Discards all reads in flight. Their buffers stay until the device has finished.
     fn reset(&mut self);
 }
 

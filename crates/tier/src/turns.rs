@@ -11,8 +11,7 @@ thread_local! {
 }
 
 /// Defers `then` until this worker of a [`WorkerPool`](crate::WorkerPool) has reported all work
-/// that ended in its round ([`Work::ended`](crate::Work::ended)), without a wait for reads. On any
-/// other thread, and outside such reports, `then` runs at once.
+/// that ended in its round. Otherwise, `then` runs at once.
 pub fn after_turn(then: impl FnOnce() + 'static) {
     let now = WAITS.with_borrow_mut(|waits| match waits {
         Some(waits) => {

@@ -28,8 +28,7 @@ pub trait Volume: Send + Sync + Debug {
     /// Creates an empty file. Another file of this name loses it, and is not truncated.
     fn create(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError>;
 
-    /// Opens an existing file for writing. Refuses a symbolic link, or a file with hard links, with
-    /// [`TierError::NotPlain`].
+    /// Opens an existing file for writing, but no link ([`TierError::NotPlain`]).
     fn open(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError>;
 
     /// Opens an existing file for writing single blocks, if possible without the page cache.
@@ -61,8 +60,7 @@ pub trait Volume: Send + Sync + Debug {
     /// Opens a file for random reads.
     fn open_tier(&self, name: &str) -> Result<Arc<dyn Tier>, TierError>;
 
-    /// Whether a file has other names (hard links). Such a file must be replaced by a
-    /// [copy](fn@crate::own) before a write.
+    /// Whether a file has hard links. A [copy](fn@crate::own) must replace it before a write.
     fn has_other_names(&self, _name: &str) -> Result<bool, TierError> {
         Ok(false)
     }
@@ -79,21 +77,18 @@ pub trait Volume: Send + Sync + Debug {
     /// Makes all creations, renames and removals of names durable.
     fn sync(&self) -> Result<(), TierError>;
 
-    /// Reserves `bytes` bytes of storage in an empty file of this name, as blocks beyond its end.
-    /// Later writes below that offset need no free space, even after a rename. An existing
-    /// reservation stays. A new file replaces one that is not empty. `false` if the file system
-    /// does not support reservations.
+    /// Reserves `bytes` bytes of storage for an empty file of this name, beyond its end. Later
+    /// writes there need no free space, even after a rename. A new file replaces one that is not
+    /// empty. `false` if the file system does not support reservations.
     ///
     /// # Errors
-    /// [`TierError::NoSpace`] if there is too little free space. The call also fails if an
-    /// operation of the volume fails.
+    /// [`TierError::NoSpace`], or an error of the volume.
     fn keep_room(&self, name: &str, bytes: u64) -> Result<bool, TierError> {
         let _ = (name, bytes);
         Ok(false)
     }
 
-    /// The bytes that [`keep_room`](Volume::keep_room) reserved for a file beyond its end; 0
-    /// without a file.
+    /// The bytes that [`keep_room`](Volume::keep_room) reserved beyond a file's end.
     ///
     /// # Errors
     /// Fails if an operation of the volume fails.
@@ -105,18 +100,16 @@ pub trait Volume: Send + Sync + Debug {
     /// Locks the volume for writing, or returns [`TierError::InUse`]. Readers need no lock.
     fn lock(&self) -> Result<LockGuard, TierError>;
 
-    /// Stores, for [`TierError::InUse`] in other processes, a line that names the lock owner and a
-    /// line with the remedy. Without the lock, or if this fails, the call does nothing.
+    /// Stores a line that names the lock owner, and a line with the remedy, for
+    /// [`TierError::InUse`].
     fn held_as(&self, what: &str, remedy: &str) {
         let _ = (what, remedy);
     }
 
-    /// Checks that the volume still exists under its path, and so does its lock file if this handle
-    /// has the lock. Operations that change names perform this check themselves.
+    /// Checks that the volume, and the lock file of its lock, still exist under their paths.
     ///
     /// # Errors
-    /// [`TierError::Replaced`] if the volume or its lock has been removed, [`TierError::Forked`] in
-    /// a process that was forked from the lock owner.
+    /// [`TierError::Replaced`] if one does not; [`TierError::Forked`] in a fork of the lock owner.
     fn check_held(&self) -> Result<(), TierError> {
         Ok(())
     }
@@ -129,8 +122,7 @@ pub trait Volume: Send + Sync + Debug {
         Ok(())
     }
 
-    /// The device and the inode of the volume's directory, which identify it while this handle is
-    /// open, even if it is moved. `None` if the volume is not a directory.
+    /// The device and the inode of the volume's directory, if it is one.
     fn identity(&self) -> Option<(u64, u64)> {
         None
     }
@@ -177,8 +169,7 @@ pub trait VolumeFile: Send + Debug {
     /// Makes the file's bytes and length durable.
     fn sync(&mut self) -> Result<(), TierError>;
 
-    /// Makes this file a reflink of `source`. The result is `false`, and nothing is changed, if the
-    /// file system does not support reflinks; the caller must then copy.
+    /// Makes this file a reflink of `source`; `false` if the file system does not support reflinks.
     ///
     /// # Errors
     /// Fails if this process was forked from the process that opened the file.

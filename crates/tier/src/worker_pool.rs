@@ -39,8 +39,8 @@ pub trait Work: Send + Sync {
     /// The tasks of a share, which run on the calling thread.
     fn tasks<'t>(self: Arc<Self>, thread: &'t Thread, share: usize) -> Vec<Task<'t>>;
 
-    /// Called once, after all tasks, on the worker of the last task, so the call should be short.
-    /// Afterwards the pool keeps no reference to the work.
+    /// Called once, on the worker of the last task. Afterwards the pool has no reference to the
+    /// work.
     fn ended(self: Arc<Self>, panic: Option<Panic>);
 }
 
@@ -319,11 +319,8 @@ impl WorkerPool {
         self.io.backend()
     }
 
-    /// Calls `job(thread, i)` for each `i < threads`, each on a different worker, and waits for
-    /// all.
-    ///
-    /// At most [`threads()`](WorkerPool::threads) workers take part; returns their number.
-    /// Meanwhile these workers run no other tasks, so searches use
+    /// Calls `job(thread, i)` for each `i < threads`, on different workers, and waits for all.
+    /// Returns how many workers took part. They run no other tasks, so searches use
     /// [`run_tasks`](WorkerPool::run_tasks).
     ///
     /// # Panics
@@ -335,16 +332,12 @@ impl WorkerPool {
         })
     }
 
-    /// Runs the tasks that `job(thread, i)` returns for each `i < threads`, each share on a
-    /// different worker, and waits for all.
-    ///
-    /// At most [`threads()`](WorkerPool::threads) workers take part; returns their number. A worker
-    /// polls the tasks of several runs in turn.
+    /// Runs the tasks that `job(thread, i)` returns for each `i < threads`, on different workers,
+    /// and waits for all. Returns how many workers took part.
     ///
     /// # Panics
-    /// If a job or a task panics, this call panics with the same payload after the other shares of
-    /// this run. It also panics in a job of this pool, which would wait for itself, and in a
-    /// process that was forked from the pool's process.
+    /// Panics with the panic of a job or task, after the other shares. Panics in a job of this
+    /// pool, which would wait for itself, and in a fork of the pool's process.
     pub fn run_tasks<'a>(
         &self,
         threads: usize,
@@ -380,14 +373,11 @@ impl WorkerPool {
         wanted
     }
 
-    /// Like [`run_tasks`](WorkerPool::run_tasks), but returns at once, with the number of workers
-    /// that take part. [`Work::ended`] reports the end, and the panic of a task.
-    ///
-    /// If the pool is dropped, the drop waits for all submitted work, unless a worker of the pool
-    /// drops it.
+    /// Like [`run_tasks`](WorkerPool::run_tasks), but returns at once. [`Work::ended`] reports the
+    /// end, and a panic. A drop of the pool waits for all submitted work, except on a worker.
     ///
     /// # Panics
-    /// Panics in a process that was forked from the pool's process.
+    /// Panics in a fork of the pool's process.
     pub fn submit(&self, threads: usize, work: Arc<dyn Work>) -> usize {
         self.check_process();
         let wanted = threads.clamp(1, self.workers.len());
@@ -408,8 +398,7 @@ impl WorkerPool {
     }
 }
 
-/// Whether the calling thread is a worker of any pool, which must not block for other tasks of its
-/// pool.
+/// Whether the calling thread is a worker of any pool, and so must not block.
 pub fn is_worker() -> bool {
     EMPLOYER.with(Cell::get) != 0
 }

@@ -143,8 +143,8 @@ pub fn to_f32(element: Element, bytes: &[u8], out: &mut [f32]) {
     }
 }
 
-/// Converts numbers to elements. Integers are rounded and clamped; binary16 is rounded towards 0.
-/// NaN becomes 0 as an integer or binary16.
+/// Converts numbers to elements. Integers are rounded and clamped; binary16 is rounded towards 0,
+/// and NaN becomes 0.
 ///
 /// # Panics
 /// Panics if `out` does not hold exactly `numbers.len()` elements.
@@ -179,8 +179,7 @@ fn f32_to_half(number: f32) -> u16 {
     at | u16::from(number.is_sign_negative()) << 15
 }
 
-/// The position of the first element with a magnitude above `most`, NaN or infinity. `most` is
-/// finite and not negative. Integers always pass. Bytes after the last whole element are ignored.
+/// The position of the first NaN, infinity, or magnitude above `most` (finite, not negative).
 pub fn first_beyond(element: Element, bytes: &[u8], most: f32) -> Option<usize> {
     match element {
         // 65,504 is the largest finite binary16 number.
@@ -207,8 +206,7 @@ pub fn first_beyond(element: Element, bytes: &[u8], most: f32) -> Option<usize> 
     }
 }
 
-/// The position of the first NaN or infinity in `bytes`. Integers are always finite. Bytes after
-/// the last whole element are ignored.
+/// The position of the first NaN or infinity among the whole elements of `bytes`.
 pub fn first_invalid(element: Element, bytes: &[u8]) -> Option<usize> {
     // Each run is tested as a whole, without an early exit, so that the loop vectorises.
     const RUN: usize = 64;

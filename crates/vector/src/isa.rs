@@ -23,9 +23,8 @@ pub enum InstructionSet {
 pub struct UnknownInstructionSet(pub String);
 
 impl InstructionSet {
-    /// The set that [`Kernel::new`](crate::Kernel::new) and the quantiser use: the processor's best
-    /// one, unless the environment variable `STRATANN_ISA` (`plain`, `avx2`, `avx512` or `neon`)
-    /// limits it.
+    /// The set of this processor that kernels use: the best one, unless the environment variable
+    /// `STRATANN_ISA` (`plain`, `avx2`, `avx512` or `neon`) limits it.
     pub fn current() -> InstructionSet {
         static CURRENT: OnceLock<InstructionSet> = OnceLock::new();
         *CURRENT.get_or_init(|| {

@@ -20,16 +20,14 @@ pub enum Metric {
     Cosine,
 }
 
-/// The change that turns nearest neighbours under a metric into Euclidean ones, for graphs and
-/// codes.
+/// The change of vectors that turns neighbours under a metric into Euclidean ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
     /// No change.
     None,
     /// Vectors are scaled to length 1; a vector of length 0 is refused.
     Normalised,
-    /// Vectors get an element that makes them as long as the longest one, and queries 0. So a
-    /// vector is not always its own nearest neighbour.
+    /// Vectors get an element that makes all as long as the longest one; queries get 0.
     Lifted,
 }
 
@@ -80,10 +78,9 @@ impl Metric {
         }
     }
 
-    /// The largest magnitude of an element in `dim` dimensions for which all distances are finite.
-    /// Elements differ by at most twice this number, so the squared distance is at most `dim * (2 *
-    /// largest)^2`, a sixteenth of [`f32::MAX`], and the inner product smaller. Under cosine, any
-    /// finite number is allowed.
+    /// The largest magnitude of an element for which all distances are finite: a squared distance
+    /// is at most `dim * (2 * largest)^2`, a sixteenth of [`f32::MAX`]. Under cosine, any number is
+    /// allowed.
     pub fn largest_magnitude(self, dim: usize) -> f32 {
         match self {
             Metric::Cosine => f32::MAX,

@@ -1,7 +1,6 @@
 //! Lengths of vectors, as the cosine metric needs them.
 
-/// The Euclidean length of `v`, computed in `f64`; 0 only if all elements are 0. A length above
-/// [`f32::MAX`] becomes infinite.
+/// The Euclidean length of `v`, computed in `f64`; infinite above [`f32::MAX`].
 pub fn norm(v: &[f32]) -> f32 {
     length(v) as f32
 }

@@ -126,10 +126,8 @@ impl std::fmt::Debug for PairedQuantizer {
 }
 
 impl PairedQuantizer {
-    /// Trains on a sample of `n * dim` floats: first centroids for low codes, then for residuals
-    /// (nested) or high codes (separate). `code_bytes` is the length [of both
-    /// codes](LowCodes::stored_bytes). The result does not depend on the number of threads or the
-    /// processor.
+    /// Trains on a sample of `n * dim` floats, for [`code_bytes`](LowCodes::stored_bytes) of both
+    /// codes. The result does not depend on the number of threads or the processor.
     ///
     /// # Errors
     /// Fails as [`ProductQuantizer::train`] does, and if a high code would have a single byte.
@@ -171,8 +169,7 @@ impl PairedQuantizer {
     /// Makes a quantiser from known [centroids](PairedQuantizer::centroids).
     ///
     /// # Errors
-    /// Fails if a high code has fewer than 2 bytes or more than dimensions, there are not `512 *
-    /// dim` floats, or a float is not finite.
+    /// Fails if the length of a high code or the floats are wrong.
     pub fn from_parts(
         dim: usize,
         code_bytes: usize,
@@ -218,8 +215,7 @@ impl PairedQuantizer {
         &self.rounding
     }
 
-    /// The `512 * dim` centroids of low codes, then of residuals or high codes, in the order of
-    /// [`ProductQuantizer`].
+    /// The centroids of low codes, then of residuals or high codes: `512 * dim` floats.
     pub fn centroids(&self) -> impl Iterator<Item = f32> + '_ {
         let rest = std::iter::once_with(|| self.rest.centroids()).flatten();
         self.low.centroids().into_iter().chain(rest)
@@ -255,8 +251,8 @@ impl PairedQuantizer {
         }
     }
 
-    /// Fills `table` for whole nested codes, or for the high code of separate codes. A nested
-    /// code's sum of entries plus [correction](PairedQuantizer::correction) estimates the distance
+    /// Fills `table` for whole codes. For nested codes, a sum of entries plus
+    /// [correction](PairedQuantizer::correction) estimates the distance
     /// ([`ProductQuantizer::table`]).
     ///
     /// # Panics
@@ -272,9 +268,9 @@ impl PairedQuantizer {
         self.fill_rest(metric, query, second);
     }
 
-    /// Fills `table` for the residual parts of nested codes alone, or for the high code of separate
-    /// codes. The estimate is the sum of its entries, the estimate by the [low
-    /// part](PairedQuantizer::low) and the [correction](PairedQuantizer::correction).
+    /// Fills `table` for residual parts, or for the high code of separate codes. The estimate of a
+    /// nested code also needs its [low part](PairedQuantizer::low) and
+    /// [correction](PairedQuantizer::correction).
     ///
     /// # Panics
     /// Panics if `query` is not as long as a vector.
@@ -304,8 +300,7 @@ impl PairedQuantizer {
         }
     }
 
-    /// The term that is added to the sum of a nested code's entries, whatever the query; 0 for
-    /// separate codes. `scratch` then has the floats of two vectors.
+    /// The query-independent term of the sum of a nested code's entries; 0 for separate codes.
     ///
     /// # Panics
     /// Panics if `code` is not [`code_bytes`](PairedQuantizer::code_bytes) long.
@@ -328,8 +323,7 @@ impl PairedQuantizer {
     /// Reconstructs the vector of a code; for separate codes, from the high code.
     ///
     /// # Panics
-    /// Panics if `code` is not [`code_bytes`](PairedQuantizer::code_bytes) long or `out` not
-    /// [`dim`](PairedQuantizer::dim).
+    /// Panics if a length is wrong.
     pub fn decode(&self, code: &[u8], out: &mut [f32]) {
         let (low, rest) = code.split_at(self.low.code_bytes());
         if self.low_codes == LowCodes::Separate {

@@ -136,13 +136,11 @@ pub(crate) fn transpose(points: &[f32], width: usize, out: &mut [f32]) {
 }
 
 impl ProductQuantizer {
-    /// Trains centroids on a sample of `n * dim` floats, by k-means++ on each chunk and then
-    /// Lloyd's iterations. The result does not depend on the number of threads or the processor.
-    /// With fewer than 256 distinct vectors, some centroids are equal.
+    /// Trains centroids on `n * dim` floats, by k-means++ on each chunk and then Lloyd's
+    /// iterations. The result does not depend on the number of threads or the processor.
     ///
     /// # Errors
-    /// Fails if `code_bytes` is not from 1 to `dim`, the sample is empty or has a partial vector, a
-    /// float is not finite, or the weights do not fit the sample.
+    /// Fails if `code_bytes`, the sample's length, a float or a weight is invalid.
     pub fn train(
         sample: &[f32],
         dim: usize,
@@ -224,8 +222,7 @@ impl ProductQuantizer {
     /// Makes a quantiser from known [`ProductQuantizer::centroids`].
     ///
     /// # Errors
-    /// Fails if `code_bytes` is not from 1 to `dim`, there are not `256 * dim` floats, or one is
-    /// not finite.
+    /// Fails if `code_bytes`, the number of floats, or a float is invalid.
     pub fn from_parts(
         dim: usize,
         code_bytes: usize,
@@ -390,8 +387,7 @@ impl ProductQuantizer {
     /// Writes the centroids of a code to `out`.
     ///
     /// # Panics
-    /// Panics if `code` is not [`ProductQuantizer::code_bytes`] long or `out` not
-    /// [`ProductQuantizer::dim`].
+    /// Panics if a length is wrong.
     pub fn decode(&self, code: &[u8], out: &mut [f32]) {
         assert_eq!(code.len(), self.code_bytes, "the code has the wrong length");
         assert_eq!(out.len(), self.dim, "the vector has the wrong length");
@@ -405,8 +401,7 @@ impl ProductQuantizer {
         }
     }
 
-    /// Decodes the codes number `ids` and appends the vectors to `out`, as f32 rows for a
-    /// [`Kernel`](crate::Kernel).
+    /// Decodes the codes number `ids` and appends their f32 rows to `out`.
     ///
     /// # Panics
     /// Panics if an id has no code in `codes`.
@@ -429,9 +424,8 @@ impl ProductQuantizer {
     }
 
     /// Fills `table` with the partial distances from `query` to all centroids. A sum of entries
-    /// estimates the squared distance (L2), the negated product (inner product), or half the
-    /// squared distance (cosine; exact for vectors of length 1, see
-    /// [`normalize`](crate::normalize)).
+    /// estimates the squared distance (L2), the negated product, or half the squared distance
+    /// (cosine, of [normalised](crate::normalize) vectors).
     ///
     /// # Panics
     /// Panics if `query` is not [`ProductQuantizer::dim`] long.

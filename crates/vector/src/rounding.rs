@@ -83,8 +83,7 @@ impl Rounding {
         }));
     }
 
-    /// Decodes [appended](Rounding::append) bytes into `vector`. Returns false, with `vector`
-    /// undefined, if their number is wrong or a value is not finite.
+    /// Decodes [appended](Rounding::append) bytes into `vector`; false if they are invalid.
     ///
     /// # Panics
     /// Panics if `vector` does not have the dimension of the quantiser.

@@ -9,8 +9,7 @@ use crate::InstructionSet;
 use crate::aligned::AlignedFloats;
 use crate::kernel::{Routines, all_below};
 
-/// Partial distances from [`ProductQuantizer::table`](crate::ProductQuantizer::table). Filling
-/// again allocates nothing.
+/// Partial distances from [`ProductQuantizer::table`](crate::ProductQuantizer::table).
 #[derive(Clone)]
 pub struct DistanceTable {
     entries: AlignedFloats,
@@ -53,12 +52,10 @@ impl DistanceTable {
         &mut self.entries
     }
 
-    /// Estimates the distances to the codes in rows `ids` of the dense matrix `codes`, which are
-    /// prefetched, into `out`.
+    /// Estimates the distances to the codes in rows `ids` of the dense matrix `codes`.
     ///
     /// # Panics
-    /// Panics if the table is not filled, an id is not below the number of codes, or `out` and
-    /// `ids` differ in length.
+    /// Panics if the table is not filled, an id has no code, or `out` and `ids` differ in length.
     #[inline]
     pub fn score(&self, codes: &[u8], ids: &[u32], out: &mut [f32]) {
         assert!(self.code_bytes > 0, "the table is not filled");

@@ -13,18 +13,15 @@ use crate::quantiser::{CENTROIDS, transpose};
 /// The parameters of a training.
 #[derive(Clone, Debug)]
 pub struct Training {
-    /// The most iterations of Lloyd's algorithm; an iteration without a changed assignment is the
-    /// last.
+    /// The most iterations of Lloyd's algorithm; training ends earlier without changes.
     pub iterations: usize,
-    /// Training also stops after an iteration that reduces the squared error by less than this
-    /// share.
+    /// Training also ends after a reduction of the squared error by less than this share.
     pub least_gain: f64,
     /// The seed of the choice of the first centroids.
     pub seed: u64,
     /// Threads that share the chunks; 0 counts as 1.
     pub threads: usize,
-    /// The weight of each sample vector's squared error, positive and finite; `None` for equal
-    /// weights.
+    /// The weight of each sample vector's squared error, positive and finite.
     pub weights: Option<Arc<[f32]>>,
 }
 

@@ -17,8 +17,7 @@ use crate::error::CodecError;
 /// Whole bytes of the high parts, in bits, that one window gives the decoder.
 const STEP: usize = 56;
 
-/// The low bits of each node number, 0 to 31, for `count` neighbours with node numbers below
-/// `nodes`.
+/// The low bits of each node number, 0 to 31, for `count` neighbours below `nodes`.
 pub fn low_bits(count: usize, nodes: u32) -> u32 {
     match (nodes as usize).checked_div(count) {
         None | Some(0) => 0,
@@ -50,8 +49,7 @@ pub fn bound_bits(degree: usize, nodes: u32) -> usize {
 }
 
 /// The bytes of a cache slot for any list of at most `degree` neighbours below `nodes`, with its
-/// header, by [`ListModel::elias_fano`](super::ListModel::elias_fano) or another model with as many
-/// nodes.
+/// header ([`ListModel::elias_fano`](super::ListModel::elias_fano)).
 pub fn slot_bytes(degree: usize, nodes: u32) -> usize {
     super::header_bytes(degree) + bound_bits(degree, nodes).div_ceil(8)
 }

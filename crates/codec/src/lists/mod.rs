@@ -68,8 +68,8 @@ pub struct ListTrainer {
 }
 
 impl ListTrainer {
-    /// Creates a trainer for node numbers below `nodes`. A list of length `usual`, the degree bound
-    /// R, is stored without its length.
+    /// Creates a trainer. A list of length `usual`, the degree bound R, is stored without its
+    /// length.
     pub fn new(nodes: u32, usual: u32) -> ListTrainer {
         ListTrainer {
             nodes,
@@ -78,16 +78,14 @@ impl ListTrainer {
         }
     }
 
-    /// Adds the ascending neighbours of node `own` to the sample, in 136 bytes. Ten thousand lists
-    /// from all parts of the graph are enough.
+    /// Adds the ascending neighbours of node `own` to the sample. Ten thousand lists are enough.
     pub fn add(&mut self, own: u32, ids: &[u32]) -> Result<(), CodecError> {
         check_ascending(ids)?;
         self.profiles.extend(gaps::Profile::new(own, ids));
         Ok(())
     }
 
-    /// Makes a model with `tables` tables, at most [`gaps::MAX_TABLES`]; 4 are a good choice. An
-    /// empty sample gives [`ListModel::elias_fano`].
+    /// Makes a model with `tables` tables, at most [`gaps::MAX_TABLES`]; 4 are a good choice.
     pub fn finish(self, tables: usize) -> ListModel {
         ListModel {
             nodes: self.nodes,
@@ -98,8 +96,7 @@ impl ListTrainer {
 }
 
 impl ListModel {
-    /// The model of the DecoupleVS paper: Elias–Fano for every list, with arguments as in
-    /// [`ListTrainer::new`].
+    /// The model of the DecoupleVS paper: Elias–Fano for every list.
     pub fn elias_fano(nodes: u32, usual: u32) -> ListModel {
         ListModel {
             nodes,
@@ -114,8 +111,8 @@ impl ListModel {
     }
 
     /// Appends the shortest code of the ascending neighbours of node `own`, and returns its codec.
-    /// If all are below [`nodes`](Self::nodes), the code takes at most
-    /// [`slot_bytes`](elias_fano::slot_bytes).
+    /// For neighbours below [`nodes`](Self::nodes), [`slot_bytes`](elias_fano::slot_bytes) bound
+    /// the code.
     pub fn encode(
         &self,
         own: u32,
@@ -159,9 +156,8 @@ impl ListModel {
         Ok(codec)
     }
 
-    /// Decodes the list at the start of `bytes` into `out`, and returns the bytes of the code.
-    /// Unless the result is an error, the numbers ascend, even of damaged bytes. So if the last
-    /// number is a node, all are.
+    /// Decodes a list into `out`, and returns the bytes of its code. Unless the result is an error,
+    /// the numbers ascend. So if the last number is a node, all are.
     #[inline]
     pub fn decode(&self, own: u32, bytes: &[u8], out: &mut Vec<u32>) -> Result<usize, CodecError> {
         let header = self.header(bytes)?;

@@ -139,9 +139,8 @@ enum Codec {
 }
 
 impl SegmentModel {
-    /// Chooses the codec with the shortest codes: all are trained on seven of eight vectors and
-    /// measured on the eighth. A slower codec must save at least 1 %. `sample` has whole vectors
-    /// from all parts of the segment; about 4 MiB are enough, and used.
+    /// Chooses the codec with the shortest codes of one in eight vectors, after training on the
+    /// others. A slower codec must save at least 1 %. About 4 MiB of `sample` are used.
     pub fn train(shape: Shape, sample: &[u8]) -> SegmentModel {
         let (training, held_out) = split(shape.vector_bytes(), sample);
         // With fewer than eight vectors, none is left for measuring.
@@ -226,8 +225,7 @@ impl SegmentModel {
         size(&few) < size(self) / 500 * 499
     }
 
-    /// Trains a model of a given codec; `None` if the elements do not suit it, or the sample is too
-    /// small.
+    /// Trains a model of a given codec, if the elements suit it and the sample is large enough.
     pub fn train_codec(shape: Shape, codec: VectorCodec, sample: &[u8]) -> Option<SegmentModel> {
         let (training, held_out) = split(shape.vector_bytes(), sample);
         SegmentModel::train_on(shape, codec, &[training, held_out].concat())
@@ -254,8 +252,7 @@ impl SegmentModel {
         Some(SegmentModel { shape, codec })
     }
 
-    /// Creates the model of the DecoupleVS paper: one Huffman table, for counts of bytes after the
-    /// XOR with the base vector of their chunk, if it has one.
+    /// The model of the DecoupleVS paper: one Huffman table, for bytes after the XOR of a chunk.
     pub fn huffman(shape: Shape, counts: &xor_delta::ByteCounts) -> SegmentModel {
         SegmentModel {
             shape,
@@ -283,8 +280,7 @@ impl SegmentModel {
         self.shape.vector_bytes() + 1
     }
 
-    /// Appends the code of a vector to `out`. Only [`VectorCodec::Huffman`] accepts a `base` vector
-    /// of the chunk.
+    /// Appends the code of a vector. Only [`VectorCodec::Huffman`] accepts a `base` vector.
     pub fn encode(
         &self,
         vector: &[u8],
@@ -305,8 +301,7 @@ impl SegmentModel {
         }
     }
 
-    /// Decodes the code of a vector into `out`, which has the vector's length. After an error,
-    /// `out` is unspecified.
+    /// Decodes a vector into `out`, which has its length, and is unspecified after an error.
     #[inline]
     pub fn decode(
         &self,

@@ -92,8 +92,7 @@ fn elements(size: usize, vector: &[u8]) -> impl Iterator<Item = u32> {
 }
 
 impl NestedModel {
-    /// Trains a model on a sample of whole vectors, with one of the [`steps`](Self::steps), or a
-    /// similar number. `None` if the element type has no such step.
+    /// Trains a model on a sample of whole vectors, with one of the [`steps`](Self::steps).
     pub fn train(shape: Shape, step: u8, sample: &[u8]) -> Option<NestedModel> {
         let division = Division::of(shape.element(), step)?;
         let (size, dim) = (shape.element().size(), shape.dim());
@@ -138,9 +137,8 @@ impl NestedModel {
         ))
     }
 
-    /// The steps worth a trial for such vectors, coarsest first. For floats, the first step is
-    /// about half the median standard deviation of the dimensions. Each next step is half as large,
-    /// down to an eighth: smaller steps put elements too far from the median.
+    /// The steps worth a trial, coarsest first. For floats, the first one is about half the median
+    /// standard deviation of a dimension, and each next one is half as large, down to an eighth.
     pub fn steps(shape: Shape, sample: &[u8]) -> Vec<u8> {
         if let Element::U8 | Element::I8 = shape.element() {
             return (1..=6).rev().collect();
@@ -335,9 +333,8 @@ impl NestedModel {
         }
     }
 
-    /// Decodes a whole leading part into a vector, each element in the middle of its step. `out`
-    /// has the vector's length, and is unspecified after an error. Returns the result of
-    /// [`is_near`](Self::is_near).
+    /// Decodes a whole leading part into `out`, which has the vector's length, and is unspecified
+    /// after an error. Returns the result of [`is_near`](Self::is_near).
     #[inline]
     pub fn decode_leading(&self, leading: &[u8], out: &mut [u8]) -> Result<bool, CodecError> {
         self.check(out.len())?;
@@ -356,8 +353,7 @@ impl NestedModel {
         Ok(Self::is_near(leading))
     }
 
-    /// Rounds `vector` as [`decode_leading`](Self::decode_leading) does, into `out` of the same
-    /// length.
+    /// Rounds `vector` into `out` as [`decode_leading`](Self::decode_leading) does.
     pub fn round(&self, vector: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
         self.check(vector.len())?;
         self.check(out.len())?;
@@ -395,8 +391,8 @@ impl NestedModel {
         }
     }
 
-    /// Whether a leading part gives all elements to within [`error`](Self::error). If elements are
-    /// too far from the median, and have no space here or one is not finite, the result is false.
+    /// Whether all elements are within [`error`](Self::error). If far elements have no space in the
+    /// part, or an element is not finite, the result is false.
     #[inline]
     pub fn is_near(leading: &[u8]) -> bool {
         (leading.first()).is_some_and(|mode| mode & (FAR | GIVEN) != FAR)
@@ -458,8 +454,7 @@ impl NestedModel {
         }
     }
 
-    /// Decodes a vector from both of its whole parts into `out`, which has the vector's length.
-    /// After an error, `out` is unspecified.
+    /// Decodes a vector into `out`, which has its length, and is unspecified after an error.
     pub fn decode(
         &self,
         leading: &[u8],

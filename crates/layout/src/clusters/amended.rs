@@ -112,13 +112,10 @@ impl AmendedFile {
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    /// Decodes a payload. The build had `built` vectors, and the index now has `vectors`. `file` is
-    /// the name in errors.
+    /// Decodes a payload. The build had `built` vectors, and the index now has `vectors`.
     ///
     /// # Errors
-    /// Fails if the length does not match the counts, or a cluster is missing or unknown. Other
-    /// errors are a posting list that is too short, an empty segment, and a wrong order of segments
-    /// or first vectors.
+    /// Fails if a length, a cluster, or the order of segments or first vectors is wrong.
     pub fn decode(
         payload: &[u8],
         (built, vectors): (u32, u32),

@@ -61,8 +61,7 @@ impl ExtentKind {
         }
     }
 
-    /// The alignment of posting lists: a block if whole clusters are read from an SSD, otherwise a
-    /// cache line.
+    /// The alignment of posting lists: a block to read from an SSD, otherwise a cache line.
     pub fn alignment(self) -> u64 {
         match self {
             Self::Replicated => BLOCK as u64,
@@ -122,8 +121,7 @@ impl ExtentBuilder {
         (self.records, self.own) = (0, 0);
     }
 
-    /// Appends vector `node`. `own` vectors, to which no other cluster is nearer, come first. In a
-    /// group, all are own ones, in the order of their numbers.
+    /// Appends vector `node`. `own` vectors, to which no other cluster is nearer, come first.
     ///
     /// # Panics
     /// Panics if the file has postings only, or the vector has the wrong length.

@@ -32,8 +32,7 @@ impl Members {
         Members { shape, first: 0 }
     }
 
-    /// For a file, written after the build ([`amended`](super::amended)), that begins with vector
-    /// `first`.
+    /// For a file that begins with vector `first` ([`amended`](super::amended)).
     pub fn starting_at(shape: ClusterShape, first: u32) -> Members {
         Members { shape, first }
     }
@@ -81,7 +80,7 @@ impl Members {
     }
 
     /// Decodes the external id and the vector of a member, with `check` also its checksum.
-    /// `offset`, in `file`, is called only for an error, since it may take longer than the read.
+    /// `offset`, in `file`, is called only for an error.
     ///
     /// # Errors
     /// Fails if the checksum or the length is wrong.

@@ -61,8 +61,7 @@ pub struct ClusterShape {
 }
 
 impl ClusterShape {
-    /// The bytes of an external id, if all are below `next`; `are_numbers`: ids are the vectors'
-    /// numbers.
+    /// The bytes of an external id below `next`: 0 if `are_numbers`, the numbers of the vectors.
     pub fn id_bytes(next: u64, are_numbers: bool) -> usize {
         match (are_numbers, next) {
             (true, _) => 0,

@@ -108,8 +108,7 @@ impl PartFile {
     /// Decodes the first bytes of a file, one block or more. `file` is the name in errors.
     ///
     /// # Errors
-    /// Fails if the header is damaged, or of another kind or version, or a part is not within the
-    /// payload.
+    /// Fails if the header is wrong, or a part is not within the payload.
     pub fn open(first: &[u8], file: &str) -> Result<(PartFile, FileHeader), LayoutError> {
         let reader = StreamReader::open(FileKind::Columns, first, file)?;
         let payload = reader.payload_length();
@@ -211,8 +210,7 @@ pub fn encode_directory(columns: &[PartColumn]) -> Vec<u8> {
 /// Decodes a directory at the position `at.directory` of a file's payload.
 ///
 /// # Errors
-/// Fails if columns or groups are out of order or repeated, a name is invalid, or a part is not
-/// within the payload.
+/// Fails if an order or a name is wrong, or a part is not within the payload.
 pub fn decode_directory(
     bytes: &[u8],
     at: &PartFile,
@@ -338,8 +336,7 @@ pub enum TermNodes<'a> {
     Apart(u32, Span),
 }
 
-/// Iterates over the keys of a group of a column of strings, booleans or lists, up to the first
-/// error.
+/// Iterates over the keys of a group (strings, booleans or lists), up to the first error.
 #[derive(Debug)]
 pub struct Terms<'a> {
     reader: PayloadReader<'a>,

@@ -97,8 +97,7 @@ impl RowsFile {
     /// Decodes the first bytes of a file, one block or more. `file` is the name in errors.
     ///
     /// # Errors
-    /// Fails if the header is damaged, or of another kind or version, or the length does not match
-    /// the rows.
+    /// Fails if the header is wrong, or the length does not match the rows.
     pub fn open(first: &[u8], file: &str) -> Result<(RowsFile, FileHeader), LayoutError> {
         let reader = StreamReader::open(FileKind::Rows, first, file)?;
         let mut fields = reader.fields();

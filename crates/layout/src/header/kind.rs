@@ -31,8 +31,7 @@ pub enum FileKind {
     Entries = 12,
     /// Inserts and deletes in order ([`crate::log`]); one or more files with consecutive numbers.
     Log = 13,
-    /// Pages of rewritten nodes, and facts about inserted vectors, a byte string
-    /// ([`crate::placement`]).
+    /// Pages of rewritten nodes, and inserted vectors, a byte string ([`crate::placement`]).
     Placement = 14,
     /// Changes that wait for their pages to be written, a byte string ([`crate::pending`]).
     Pending = 15,
@@ -88,8 +87,7 @@ pub enum Form {
     Lists(ListPages),
     /// Slotted pages of a segment's vectors.
     Segment,
-    /// A file of a cluster index ([`crate::clusters`]), read at byte granularity; with vectors, the
-    /// value names the layout.
+    /// A file of a cluster index ([`crate::clusters`]); with vectors, the value names the layout.
     Clusters(Option<&'static str>),
     /// A byte string ([`crate::stream`]).
     Stream,
@@ -256,8 +254,7 @@ impl FileKind {
         }
     }
 
-    /// Whether a file of this kind has lists, and segments have the vectors or their trailing
-    /// parts.
+    /// Whether a file of this kind has lists, while segments have vectors or trailing parts.
     pub fn has_segments(self) -> bool {
         self.lists()
             .is_some_and(|pages| pages.vectors != Beside::Vector)
@@ -276,8 +273,7 @@ impl FileKind {
         self.row().3
     }
 
-    /// Whether records are appended after the header, which then has only a lower bound of the
-    /// length.
+    /// Whether records are appended; the header's length is then a lower bound.
     pub fn is_appended_to(self) -> bool {
         self.form() == Form::Log
     }

@@ -64,9 +64,8 @@ impl Gap {
         self.effort
     }
 
-    /// Searches bytes from [`next`](Gap::next) on, to the file's end or at least as many as the
-    /// longest record has. On `None`, `next` is the end of the searched bytes, or the file's end if
-    /// no record can follow, or the search has reached its limit.
+    /// Searches bytes from [`next`](Gap::next) on, as many as the longest record has, or to the
+    /// end. On `None`, `next` is where the search continues, or the file's end if it is over.
     pub fn search(&mut self, bytes: &[u8], to_end: bool) -> Option<RecordPlace> {
         let longest = self.shape.longest_record();
         let mut at = 0;

@@ -103,14 +103,12 @@ pub struct HotShare {
     pub hits: f64,
 }
 
-/// Facts about an index into which vectors were inserted after the build: by direct inserts in a
-/// graph, by rebalances in a cluster index.
+/// Facts about an index into which vectors were inserted, by direct inserts or rebalances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlacementFacts {
     /// The number of nodes, or in a cluster index of vector numbers, with the build's.
     pub nodes: u64,
-    /// Pages of the page file, whose length is a [block](crate::BLOCK) plus these pages, whatever
-    /// its header says. 0 in a cluster index.
+    /// Pages of the page file after its first [block](crate::BLOCK). 0 in a cluster index.
     pub pages: u64,
     /// Live vectors.
     pub live: u64,
@@ -139,14 +137,12 @@ pub struct FileEntry {
     pub name: String,
     /// The length of the file in bytes.
     pub length: u64,
-    /// The checksum in the header block ([`crate::header::stored_checksum`]), to detect a file of
-    /// another index.
+    /// The checksum in its header block ([`crate::header::stored_checksum`]).
     pub header_crc32c: u32,
 }
 
 impl FileEntry {
-    /// The role of a file of this kind; `segment` is its number, if it holds one of several
-    /// segments.
+    /// The role of a file of this kind, and of segment `segment`.
     pub fn role_of(kind: FileKind, segment: Option<u32>) -> String {
         match segment {
             None => kind.name().to_owned(),

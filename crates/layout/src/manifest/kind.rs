@@ -32,8 +32,7 @@ pub struct ClusterFacts {
     pub size: u32,
     /// The most clusters that a vector may belong to.
     pub replicas: u32,
-    /// A vector may belong to a cluster whose head is farther than the nearest head by at most this
-    /// share.
+    /// By what share a vector's head may be farther than its nearest head.
     pub closure: f32,
     /// Members of all clusters; a vector counts once for each.
     pub members: u64,

@@ -126,8 +126,8 @@ impl SlottedBuilder {
         self.begun.clear();
     }
 
-    /// Begins the page after a [finished](SlottedBuilder::finish) one, with the rest of a last
-    /// record that [continues](SlottedBuilder::goes_on). Its first own record will be node `first`.
+    /// Begins the page after a [finished](SlottedBuilder::finish) one, with the rest of its last
+    /// record, if any. The first own record will be node `first`.
     pub fn go_on(&mut self, first: u32) {
         let left = self.left();
         self.before.copy_from_slice(&self.page[..BEFORE]);
@@ -163,14 +163,12 @@ impl SlottedBuilder {
         self.records.clear();
     }
 
-    /// Appends a node: external id (not stored in kind `Adjacency`), encoded list, encoded vector.
-    /// Returns `false`, and changes nothing, if it does not fit. An empty page accepts any record
-    /// of the shape. If records [span pages](SlottedShape::runs_on), enough of a record's first
-    /// bytes must fit.
+    /// Appends a node (kind `Adjacency` does not store the id). Returns `false`, and changes
+    /// nothing, if it does not fit. If records [span pages](SlottedShape::runs_on), a part must
+    /// fit.
     ///
     /// # Panics
-    /// Panics if there is a vector in a file of kind `Adjacency` or a list in one of kind
-    /// `Vectors`, or if the page is relocated.
+    /// Panics if the page is relocated, or the kind has no such list or vector.
     pub fn push(&mut self, id: u64, list: &[u8], vector: &[u8]) -> bool {
         assert!(
             !self.relocated,
@@ -182,8 +180,7 @@ impl SlottedBuilder {
     /// Appends `node` to a relocated page, if it fits, like [`SlottedBuilder::push`].
     ///
     /// # Panics
-    /// Panics if the page is not relocated or has the node already, or there is a vector in a file
-    /// of kind `Adjacency`.
+    /// Panics if the page is not relocated or has the node, or the kind has no vectors.
     pub fn push_node(&mut self, node: u32, id: u64, list: &[u8], vector: &[u8]) -> bool {
         assert!(
             self.relocated,
@@ -235,8 +232,7 @@ impl SlottedBuilder {
         self.extent.count == 0 && self.begun.is_empty()
     }
 
-    /// Whether the last record continues on the next page ([`SlottedBuilder::go_on`]), so that no
-    /// record fits.
+    /// Whether the last record continues on the next page, so that no record fits.
     pub fn goes_on(&self) -> bool {
         self.left() > 0
     }
@@ -258,11 +254,10 @@ impl SlottedBuilder {
         }
     }
 
-    /// Seals the page as number `page` of its file. Records may then be pushed and the page
-    /// finished again, also under another number.
+    /// Seals the page as number `page` of its file. More records may be pushed afterwards.
     ///
     /// # Panics
-    /// Panics if the page is empty. No file has an empty page.
+    /// Panics if the page is empty.
     pub fn finish(&mut self, page: u64) -> &[u8] {
         assert!(!self.is_empty(), "a page has one record or more");
         let (shape, extent, out) = (&self.shape, self.extent.or_none(), &mut self.page);

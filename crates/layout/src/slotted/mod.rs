@@ -134,8 +134,8 @@ impl Holds {
 pub struct SlottedFacts {
     /// The node of the file's first record.
     pub first: u32,
-    /// Records in the file: nodes `first..first + nodes`. If a merge left the file of a segment
-    /// unchanged, these are the numbers at the time of writing ([`crate::chunks`]).
+    /// Records in the file: nodes `first..first + nodes`, numbered as when it was written
+    /// ([`crate::chunks`]).
     pub nodes: u64,
     /// Pages of the file.
     pub pages: u64,
@@ -143,11 +143,10 @@ pub struct SlottedFacts {
 
 impl SlottedShape {
     /// The shape of a file for vectors of `dim` elements and at most `degree` neighbours a node. A
-    /// page has as few blocks as a record of `largest` bytes (list and vector) needs, also on a
-    /// relocated page if the kind has such pages.
+    /// page has as few blocks as a record of `largest` bytes needs.
     ///
-    /// Refuses a kind without slotted pages, 0, a dimension above [`MAX_DIMENSION`], a degree above
-    /// [`MAX_DEGREE`], and a record of more than [`MAX_BLOCKS`] blocks.
+    /// Refuses a kind without slotted pages, 0, and more than [`MAX_DIMENSION`], [`MAX_DEGREE`] or
+    /// [`MAX_BLOCKS`].
     pub fn new(
         kind: FileKind,
         element: Element,
@@ -171,11 +170,8 @@ impl SlottedShape {
         Ok(shape)
     }
 
-    /// The shape of a file of kind `Vectors` whose records, of at most `largest` bytes, span pages.
-    /// `degree` is the degree of the graph. If no record is so long, the shape is that of
-    /// [`SlottedShape::new`].
-    ///
-    /// Refuses the same arguments as [`SlottedShape::new`].
+    /// The shape of a file of kind `Vectors` whose records, of at most `largest` bytes, may span
+    /// pages. Refuses the same arguments as [`SlottedShape::new`].
     pub fn running_on(
         element: Element,
         dim: usize,
@@ -431,8 +427,7 @@ impl SlottedShape {
         4 * self.blocks + FIXED + if self.has_ids() { 8 } else { 0 }
     }
 
-    /// Checks the pages in `bytes`, from number `page` on. Refuses a wrong checksum or an
-    /// incomplete page.
+    /// Checks the checksums of the pages in `bytes`, from number `page` on.
     pub fn check(&self, bytes: &[u8], page: u64, file: &str) -> Result<(), LayoutError> {
         let mut first = self.first_block(page);
         for page in bytes.chunks(self.page_bytes()) {

@@ -107,14 +107,11 @@ pub struct Record<'a> {
 }
 
 impl<'a> SlottedView<'a> {
-    /// Opens page `page` of `file`.
+    /// Opens page `page` of `file`. Refuses a wrong length, and widths and counts that are
+    /// impossible.
     ///
-    /// Refuses bytes of another length, a page without any part of a record, widths and counts that
-    /// are impossible, and a relocated page in a file of kind `Vectors`.
-    ///
-    /// With `verify` it also checks the checksums, that all records are within the page (unless the
-    /// last one continues), that zeros follow, and that a relocated page has each node once and
-    /// names the least node. Without `verify`, damaged bytes cause no panic, but errors or wrong
+    /// With `verify` it also checks the checksums, the end of the records, and that a relocated
+    /// page has each node once. Without `verify`, damaged bytes cause no panic, but errors or wrong
     /// values.
     #[inline(always)]
     pub fn open(
@@ -218,8 +215,7 @@ impl<'a> SlottedView<'a> {
         Ok(view)
     }
 
-    /// The number of records that start on the page: 1 or more, unless it begins with the end of a
-    /// record.
+    /// The number of records that start on the page.
     #[inline]
     pub fn len(&self) -> usize {
         self.count
@@ -230,8 +226,8 @@ impl<'a> SlottedView<'a> {
         self.count == 0
     }
 
-    /// The node of the first record, or of the next one if none starts here. On a relocated page,
-    /// the least node of all records. The value is unchecked.
+    /// The node of the first record, or of the next one if none starts here, unchecked. On a
+    /// relocated page, the least node.
     #[inline]
     pub fn first(&self) -> u32 {
         self.first
@@ -243,8 +239,7 @@ impl<'a> SlottedView<'a> {
         self.relocated
     }
 
-    /// The node of the record in slot `slot`. Refuses a slot that does not exist, and a node above
-    /// 2^32 - 1.
+    /// The node of the record in slot `slot`.
     #[inline(always)]
     pub fn node(&self, slot: usize) -> Result<u32, LayoutError> {
         if slot >= self.count {
@@ -281,8 +276,7 @@ impl<'a> SlottedView<'a> {
         &self.bytes[at..at + NODE * self.count]
     }
 
-    /// The external id of the record in slot `slot`. Refuses a missing slot or id, and an id above
-    /// 2^64 - 1.
+    /// The external id of the record in slot `slot`. Refuses a missing slot or id.
     #[inline(always)]
     pub fn id(&self, slot: usize) -> Result<u64, LayoutError> {
         if slot >= self.count {
@@ -386,8 +380,6 @@ impl<'a> SlottedView<'a> {
 
     /// The vector of the record in slot `slot`. If it continues in `rest`, the following pages, it
     /// is composed in `scratch`, with `verify` after a check of their checksums.
-    ///
-    /// Returns an error if the slot does not exist, or `rest` is too short or has other bytes.
     #[inline(always)]
     pub fn whole<'s>(
         &self,

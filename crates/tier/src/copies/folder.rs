@@ -139,12 +139,11 @@ fn identity(facts: &Stat) -> (u64, u64) {
 }
 
 impl CopyFolder {
-    /// Creates the directory `place` if it is missing (its parent must exist), and checks that no
-    /// other user can write to it.
+    /// Creates the directory `place` if missing (its parent must exist), and checks its
+    /// permissions.
     ///
     /// # Errors
-    /// [`TierError::NotPrivate`] if another user owns the directory or can write to it. The call
-    /// also fails if `place` is a device, would be among devices, or cannot be created.
+    /// [`TierError::NotPrivate`] if other users can write to it. Fails for a device, too.
     pub fn prepare(place: &Path) -> Result<(), TierError> {
         check_beside_devices(place)?;
         make(place)?;

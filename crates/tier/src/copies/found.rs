@@ -56,8 +56,7 @@ fn failed(action: &'static str, path: &Path) -> impl Fn(std::io::Error) -> TierE
 }
 
 impl CopyFolder {
-    /// Lists the folders of copies at a place, sorted by path. A folder that cannot be listed is
-    /// left out, with a warning.
+    /// Lists the folders of copies at a place, sorted by path, except unreadable ones.
     ///
     /// # Errors
     /// Fails if the place cannot be listed.

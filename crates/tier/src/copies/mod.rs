@@ -60,8 +60,7 @@ pub(crate) fn copy_of(copy: &str, original: &str) -> String {
 }
 
 impl MirrorVolume {
-    /// Wraps a volume. Every file that is opened through this volume gets a copy, so open only the
-    /// files that searches read from the folder ([`RoutedVolume`](crate::RoutedVolume)).
+    /// Wraps a volume. Every file that is opened through this volume gets a copy.
     pub fn new(home: Arc<dyn Volume>, folder: CopyFolder, read_by: ReadBy) -> MirrorVolume {
         let directory = folder.directory().clone();
         let copies: Arc<dyn Volume> = match (read_by, folder.kept()) {

@@ -137,11 +137,9 @@ pub struct DeviceModel {
     pub bandwidth: u64,
     /// The time between the end of a request on both resources and its answer.
     pub latency: Duration,
-    /// The bytes of a block, a power of two up to 4096. A request transfers all blocks that it
-    /// touches.
+    /// The bytes of a block, the unit of transfer; a power of two up to 4096.
     pub block: u32,
-    /// The bytes of the engine's pieces of a request, which begin at multiples of it; `None`: one
-    /// piece.
+    /// The bytes of the engine's pieces of a request, which begin at multiples of it, if any.
     pub piece: Option<u32>,
     /// The engine time for each piece, in picoseconds.
     pub engine_fixed: u64,

@@ -16,8 +16,7 @@ pub struct ModelledVolume {
 }
 
 impl ModelledVolume {
-    /// Makes a volume's tiers answer like `device`, whose bandwidth they share with all other tiers
-    /// on it.
+    /// Makes a volume's tiers answer like `device`, whose bandwidth they share.
     pub fn new(inner: Arc<dyn Volume>, device: Device) -> ModelledVolume {
         ModelledVolume { inner, device }
     }

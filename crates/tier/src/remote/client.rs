@@ -340,8 +340,7 @@ impl Client {
         }
     }
 
-    /// Puts a file on the server, from pieces that `read` gives. After the server has verified the
-    /// hash, the file gets its name, in place of an older file.
+    /// Puts a file on the server, from pieces that `read` gives, in place of an older file.
     ///
     /// # Errors
     /// [`TierError::Server`], or an error of `read`; the server then keeps no part of the file.
@@ -403,8 +402,7 @@ impl Client {
         Ok(hash.into())
     }
 
-    /// Removes all names of files that begin with `prefix`, but not with `stays`. Clients can
-    /// continue to read open files.
+    /// Removes the names of files with `prefix`, but without `stays`. Open files can still be read.
     ///
     /// # Errors
     /// [`TierError::Server`] if the server cannot be reached, or refuses.

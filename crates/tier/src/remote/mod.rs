@@ -172,8 +172,7 @@ impl Server {
     /// The prefix of the name of a server that is reached through UCX.
     pub const UCX: &str = "ucx:";
 
-    /// Suggests a valid name for one with an invalid prefix (`UCX:`, or several prefixes);
-    /// otherwise `None`.
+    /// Suggests a valid name for one with an invalid prefix (`UCX:`, or several prefixes).
     pub fn meant(name: &str) -> Option<String> {
         let (way, mut rest) = split_way(name)?;
         if name.starts_with(way) && split_way(rest).is_none() {
@@ -186,8 +185,8 @@ impl Server {
         Some(format!("{meant}{rest}"))
     }
 
-    /// Creates a handle to a server at `host:port`, `shm:/path` (a ring) or `ucx:host:port`. The
-    /// call looks up a host name, and sends nothing to the server.
+    /// Creates a handle to a server at `host:port`, `shm:/path` (a ring) or `ucx:host:port`,
+    /// without a connection.
     ///
     /// # Errors
     /// Fails if the host name is unknown, the prefix is invalid, or UCX is not available.
@@ -342,12 +341,10 @@ impl Server {
         }
     }
 
-    /// Connects to a server of some protocol, within its patience, and exchanges greetings. Later
-    /// reads and writes wait without a limit.
+    /// Connects to a server of some protocol. Later reads and writes wait without a limit.
     ///
     /// # Errors
-    /// Fails if no server is reachable, or the server has another protocol or version, or does not
-    /// know the secret.
+    /// Fails if no server of this protocol, version and secret is reachable.
     pub fn connect(&self, protocol: Protocol) -> Result<Transport, Fault> {
         client::connect(self, protocol)
     }
@@ -451,7 +448,7 @@ impl Secret {
     /// The environment variable that contains the secret.
     pub const VARIABLE: &str = "STRATANN_SECRET";
 
-    /// The secret of the environment: in the file that [`FILE`](Secret::FILE) names, or else in
+    /// The secret of the environment, from [`FILE`](Secret::FILE) or
     /// [`VARIABLE`](Secret::VARIABLE).
     ///
     /// # Errors
@@ -473,8 +470,7 @@ impl Secret {
     /// Reads the secret from a file, which only its owner, this user or root, may access.
     ///
     /// # Errors
-    /// Fails if the file cannot be read, other users have access to it, or it is shorter than
-    /// [`LEAST_BYTES`](Secret::LEAST_BYTES).
+    /// Fails if the file cannot be read, is not private, or is too short.
     pub fn read(path: &std::path::Path) -> Result<Secret, TierError> {
         use std::io::Read;
         let place = path.display().to_string();

@@ -23,12 +23,11 @@ const PAUSE: Duration = Duration::from_millis(20);
 type Link = fn(&Path, &Path) -> io::Result<()>;
 
 impl Secret {
-    /// The given secret; otherwise, for a server on this machine (by name or address), the secret
-    /// of this user, created if missing. `None` for any other server.
+    /// The given secret, or for a server on this machine the secret of this user, created if
+    /// missing.
     ///
     /// # Errors
-    /// Fails if there is no place for the file, it cannot be created or read, or other users can
-    /// read it.
+    /// Fails if the file of this user cannot be created or read, or is not private.
     pub fn given_or_own(given: Option<&Secret>, name: &str) -> Result<Option<Secret>, TierError> {
         match given {
             Some(secret) => Ok(Some(secret.clone())),

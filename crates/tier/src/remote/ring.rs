@@ -547,8 +547,7 @@ impl RingListener {
     /// Listens at a path. Replaces a socket without a listener, which a killed server leaves.
     ///
     /// # Errors
-    /// Fails if the path has another kind of file, another process listens there, or the socket
-    /// cannot be created.
+    /// Fails if another file or listener is there, or the socket cannot be created.
     pub fn bind(path: &Path) -> io::Result<RingListener> {
         use std::os::unix::fs::{FileTypeExt, PermissionsExt};
         if let Ok(facts) = path.symlink_metadata() {

@@ -16,8 +16,7 @@ use crate::reactor::Reactor;
 use crate::tier::{Completion, ReadQueue, Request, Tier, check};
 use crate::timers::Precision;
 
-/// An open file in the memory of another process. All queues of a thread for one server share a
-/// connection.
+/// An open file in the memory of another process.
 #[derive(Clone)]
 pub struct RemoteTier {
     file: RemoteFile,

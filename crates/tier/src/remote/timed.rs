@@ -13,8 +13,7 @@ const SILENT: Duration = Duration::from_secs(60);
 const ASKED_EVERY: Duration = Duration::from_secs(15);
 const ASKED: u32 = 4;
 
-/// Makes the system notice within two minutes if a peer has vanished silently. Otherwise a server
-/// would keep its slot and files for ever.
+/// Makes the system notice within two minutes if a peer has vanished silently.
 ///
 /// # Errors
 /// Fails if the system refuses a setting of the socket.

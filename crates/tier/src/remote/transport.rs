@@ -37,12 +37,11 @@ impl Tls {
     /// The environment variable that names a file with the certificates (PEM) that clients trust.
     pub const AUTHORITY: &str = "STRATANN_TLS_CA";
 
-    /// Settings for a server at `host`, whose certificate is for that name, and is in the file of
-    /// [`AUTHORITY`](Tls::AUTHORITY) or signed by one there.
+    /// Settings for a server at `host`, whose certificate the file of [`AUTHORITY`](Tls::AUTHORITY)
+    /// has or signed.
     ///
     /// # Errors
-    /// Fails if the variable is not set, the file cannot be read or has no certificate, or the name
-    /// is invalid for a certificate.
+    /// Fails if the variable is not set, or the file or the name is invalid.
     pub fn of_environment(host: &str) -> Result<Tls, TierError> {
         match std::env::var_os(Self::AUTHORITY).filter(|path| !path.is_empty()) {
             Some(path) => Self::new(host, path.as_ref()),

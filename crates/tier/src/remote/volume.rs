@@ -24,8 +24,7 @@ use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 
 const PIECE: u64 = 1 << 20;
 
-/// A volume for searches, which reads its files from copies on a server. If a file were written
-/// through it, the file would differ from its copy.
+/// A volume for searches, which reads its files from copies on a server.
 pub struct RemoteVolume {
     home: Arc<dyn Volume>,
     client: Client,
@@ -44,8 +43,7 @@ impl fmt::Debug for RemoteVolume {
     }
 }
 
-/// The names of an index's copies on a server: `OWNER.ORIGIN.STATE.FILE`, the first three without a
-/// dot.
+/// The names of copies on a server: `OWNER.ORIGIN.STATE.FILE`, the first three without a dot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyNames {
     /// The name of the index, as its users call it.
@@ -54,8 +52,7 @@ pub struct CopyNames {
     pub origin: String,
     /// The checkpoint id of the index.
     pub state: String,
-    /// Whether `state` identifies a checkpoint across machines, so that copies of other machines
-    /// can be used.
+    /// Whether `state` is the same on all machines, so that copies of others can be used.
     pub everywhere: bool,
 }
 
@@ -80,8 +77,8 @@ impl CopyNames {
 
 impl RemoteVolume {
     /// A volume that reads the files of `home` from copies named `names`. Copies of other
-    /// checkpoints from this origin lose their names at once, and copies from other origins only if
-    /// the server has no space, since they may be in use.
+    /// checkpoints from this origin lose their names. Others may be in use, and lose theirs only if
+    /// space is missing.
     ///
     /// # Errors
     /// [`TierError::Server`] if the server cannot be reached.
@@ -100,9 +97,8 @@ impl RemoteVolume {
         })
     }
 
-    /// Adds the check `is_current`, after all bytes have been read and before the copy gets its
-    /// name. A writer that has committed its next checkpoint may reuse pages, so a copy without the
-    /// check could have pages of two checkpoints.
+    /// Adds the check `is_current` before a copy gets its name. A writer that has committed its
+    /// next checkpoint may reuse pages, so the copy could have pages of two checkpoints.
     #[must_use]
     pub fn while_current(
         mut self,

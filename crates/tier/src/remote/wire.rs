@@ -51,14 +51,13 @@ use std::fmt;
 
 use crate::volume::LOCK_FILE;
 
-/// The version of this format. 1: the first. 2: proofs cover the channel too. 3: a file's hash can
-/// be requested.
+/// The version of this format. 2: proofs cover the channel too. 3: with hashes of files.
 pub const VERSION: u32 = 3;
 /// Crate `stratann-node` compiles only if its `wire::VERSION` is equal.
 const ROLES: u32 = 7;
 
-/// The role of a server, and the upper half of the version in greetings. If a client reaches a
-/// server of another role, the error names the role, not the version.
+/// The role of a server, and the upper half of the version in greetings. So an error names a wrong
+/// role, not a wrong version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Protocol {
@@ -201,8 +200,7 @@ impl Side {
     }
 }
 
-/// The key of one conversation. It proves the sender of bytes, and that they were not changed in
-/// transit.
+/// The key of one conversation, which proves the sender of unchanged bytes.
 #[derive(Clone)]
 pub struct Seal([u8; 32]);
 
@@ -264,8 +262,7 @@ impl Secret {
         hasher.finalize()
     }
 
-    /// The key of the conversation whose greetings had these nonces. Proofs hash another prefix, so
-    /// no proof equals a key.
+    /// The key of the conversation with these nonces. Proofs hash another prefix.
     pub fn seal(&self, [server, client]: [&Nonce; 2]) -> Seal {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
         hasher.update(b"seal").update(server).update(client);
@@ -559,8 +556,7 @@ impl Frame {
         to.extend(body);
     }
 
-    /// Decodes a header: the frame, and the checksum before the body is added. `None` if the bytes
-    /// are not a header.
+    /// Decodes a header, with the checksum before the body is added.
     pub fn decode(header: &[u8; HEADER]) -> Option<(Frame, Sum)> {
         let kind = match u32_at(header, 0) {
             REFUSED => None,

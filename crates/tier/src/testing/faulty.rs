@@ -86,8 +86,8 @@ impl Faults {
         self
     }
 
-    /// Delivers completions in the order of a repeated script. After all reads in flight of a queue
-    /// have completed, its next number, modulo their number, selects one by age.
+    /// Delivers completions in the order of a repeated script, which selects reads by age after all
+    /// reads in flight of a queue have completed.
     pub fn scripted_order(mut self, script: &[usize]) -> Faults {
         self.order = if script.is_empty() {
             Order::AsTheyCome

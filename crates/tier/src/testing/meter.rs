@@ -18,8 +18,7 @@ pub struct Reading {
     pub bytes: u64,
     /// The number of completions with an error.
     pub errors: u64,
-    /// The sum of the times in flight: from the submission until the caller received the
-    /// completion. Zero unless the meter is [`timed`](Meter::timed).
+    /// The sum of the times in flight, if the meter is [`timed`](Meter::timed).
     pub in_flight: Duration,
 }
 
@@ -49,8 +48,7 @@ impl Meter {
         }
     }
 
-    /// Creates a meter that also counts the time in flight, by two reads of the clock for each
-    /// read.
+    /// Creates a meter that also counts the time in flight.
     pub fn timed(inner: Arc<dyn Tier>) -> Meter {
         Meter {
             timed: true,

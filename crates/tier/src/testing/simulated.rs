@@ -48,8 +48,8 @@ pub enum Failure {
     Io,
     /// Operations that need space fail with `ENOSPC`, a write after its first half.
     NoSpace,
-    /// The machine crashes, and every operation fails with [`TierError::Crashed`]. In a crash image
-    /// the interrupted operation may be done, undone or half done.
+    /// The machine crashes. In a crash image the interrupted operation may be done, undone or half
+    /// done.
     Crash,
 }
 
@@ -313,8 +313,7 @@ impl SimVolume {
         Self::of(vec![Disk::default()], None)
     }
 
-    /// A machine with `disks` empty disks, which `join` combines into the returned volume. Failures
-    /// and crash images apply to all disks.
+    /// A machine with `disks` empty disks, which `join` combines. Failures apply to all disks.
     pub fn joined(
         disks: usize,
         join: impl Fn(&[SimVolume]) -> Arc<dyn Volume> + Send + Sync + 'static,
@@ -370,8 +369,8 @@ impl SimVolume {
         self.lock_state().operations
     }
 
-    /// Lets `operations` more operations succeed. Then the volume fails; with [`Failure::Crash`],
-    /// the machine crashes during the next operation.
+    /// Lets `operations` more operations succeed. Then the volume fails, or crashes during the
+    /// next.
     pub fn fail_after(&self, operations: u64, failure: Failure) {
         let mut state = self.lock_state();
         let during = u64::from(failure == Failure::Crash);
@@ -379,8 +378,7 @@ impl SimVolume {
         state.failure = Some((state.operations + operations + during, failure));
     }
 
-    /// Ends a failure, as if space had been freed, but not a crash: use
-    /// [`crash_image`](SimVolume::crash_image).
+    /// Ends a failure, but not a crash ([`crash_image`](SimVolume::crash_image)).
     pub fn heal(&self) {
         let mut state = self.lock_state();
         if state.alive("").is_ok() {
@@ -401,8 +399,7 @@ impl SimVolume {
         }
     }
 
-    /// Makes the volume support reservations ([`Volume::keep_room`]), as file systems with
-    /// preallocation do.
+    /// Makes the volume support reservations ([`Volume::keep_room`]).
     pub fn gives_room(&self) {
         self.lock_state().keeps_room = true;
     }
@@ -423,9 +420,8 @@ impl SimVolume {
         self.lock_state().recorded = Some(Vec::new());
     }
 
-    /// Ends the recording. For each operation since its start, returns a machine that crashed
-    /// during it: the operation has made its change, which is not durable, and a sync has made no
-    /// change durable.
+    /// Ends the recording. Returns a machine for each operation, which crashed during it: with its
+    /// change, but no change durable.
     pub fn crashed(&self) -> Vec<SimVolume> {
         let mut state = self.lock_state();
         state.record(false);

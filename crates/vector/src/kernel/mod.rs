@@ -219,8 +219,7 @@ impl Kernel {
     /// The largest magnitude of an element that [`Kernel::narrow`] accepts.
     pub const NARROW_LARGEST: i8 = 63;
 
-    /// A faster kernel for squared Euclidean distances between rows of `i8` from -63 to 63. For
-    /// other elements the results are meaningless.
+    /// A faster kernel for squared Euclidean distances between rows of `i8` from -63 to 63.
     ///
     /// # Panics
     /// Panics if `dim` is 0.
@@ -280,12 +279,10 @@ impl Kernel {
         unsafe { (self.shapes.distance)(a.as_ptr(), b.as_ptr(), self.dim) }
     }
 
-    /// Computes the distances from `query` to the rows `ids` of the dense matrix `rows`, which are
-    /// prefetched. `out[i]` gets the distance to row `ids[i]`.
+    /// Computes the distances from `query` to the rows `ids` of the dense matrix `rows`.
     ///
     /// # Panics
-    /// Panics if the query's length is not [`Kernel::row_bytes`], an id is not below the number of
-    /// whole rows, or `out` and `ids` differ in length.
+    /// Panics if a length is wrong, or an id is not below the number of whole rows.
     #[inline]
     pub fn distances(&self, query: &[u8], rows: &[u8], ids: &[u32], out: &mut [f32]) {
         assert_eq!(
@@ -316,8 +313,7 @@ impl Kernel {
     /// Computes the distances from `query` to consecutive rows; `out[i]` gets that to row `i`.
     ///
     /// # Panics
-    /// Panics if the query's length is not [`Kernel::row_bytes`], or `rows` does not have
-    /// `out.len()` rows.
+    /// Panics if a length is wrong.
     #[inline]
     pub fn distances_dense(&self, query: &[u8], rows: &[u8], out: &mut [f32]) {
         assert_eq!(

@@ -102,12 +102,10 @@ impl Streams {
         Ok(streams)
     }
 
-    /// Sets up a stream over a connection, which it then owns. `seal` is from the connection's
-    /// greetings.
+    /// Sets up a stream over a connection, with the `seal` of its greetings.
     ///
     /// # Errors
-    /// Fails if the other side ends the connection or sends bytes without a valid seal, or if UCX
-    /// cannot connect, or passes no bytes in time.
+    /// Fails if the other side ends, sends no valid seal, or is not reached through UCX in time.
     pub fn over(
         &self,
         socket: TcpStream,

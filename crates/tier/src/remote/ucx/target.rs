@@ -63,8 +63,7 @@ impl Target {
     /// Starts the thread, with `loopback` for processes on this machine only.
     ///
     /// # Errors
-    /// [`TierError::Unsupported`] if there is no library or device, or the thread cannot be
-    /// started.
+    /// [`TierError::Unsupported`] without a library or a device, or if no thread can start.
     pub fn start(loopback: bool) -> Result<Target, TierError> {
         let context = Context::new(Use::Reads, loopback).map_err(failed)?;
         warn_of_tcp(
@@ -226,8 +225,7 @@ impl Drop for Target {
     }
 }
 
-/// Memory that clients can read. Some transports would also let them write. Then bytes change while
-/// they are read, and the checksums of pages detect the change.
+/// Memory that clients can read. If a transport also lets them write, checksums of pages detect it.
 pub struct Region {
     context: Arc<Context>,
     memory: api::Memory,

@@ -9,8 +9,7 @@ use crate::testing::random::Random;
 /// The part of unsynced changes that survives a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// No unsynced bytes survive. The first few changes of names survive, in order, as with a
-    /// journal.
+    /// No unsynced bytes survive, and only the first few changes of names, as with a journal.
     Dropped,
     /// All changes survive, but of the last write only a part, up to a boundary of 512 bytes.
     Torn,
@@ -24,9 +23,8 @@ impl Crash {
 }
 
 impl SimVolume {
-    /// The contents of the disk after a crash now, or at the crash that was, as a healthy volume
-    /// without locks. The seed chooses the surviving part of unsynced changes, and for all disks
-    /// except the first also the mode.
+    /// The contents of the disk after a crash, as a healthy volume without locks. The seed chooses
+    /// the surviving part, and for all disks except the first also the mode.
     pub fn crash_image(&self, seed: u64, mode: Crash) -> SimVolume {
         let state = self.lock_state();
         let mut disks = Vec::with_capacity(state.disks.len());

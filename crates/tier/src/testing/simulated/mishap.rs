@@ -48,8 +48,7 @@ pub enum Mishap {
     Undone,
     /// The operation fails with `EIO`, but was performed, like a rename whose reply was lost.
     Done,
-    /// The operation fails for lack of descriptors (`EMFILE`) or space (`ENOSPC`; a write after its
-    /// first half).
+    /// The operation fails for lack of descriptors or space, a write after its first half.
     NoRoom,
 }
 
@@ -161,17 +160,15 @@ impl SimVolume {
         });
     }
 
-    /// The operation that failed by [`fail_call`](SimVolume::fail_call), with the file. `None`,
-    /// without a failure so far, cancels it.
+    /// The operation that failed by [`fail_call`](SimVolume::fail_call), which otherwise ends.
     pub fn failed(&self) -> Option<(Operation, String)> {
         let mut state = self.lock_state();
         state.trip = None;
         state.tripped.clone()
     }
 
-    /// Sets whether a failed sync of files, or of names, discards the changes. Linux discards them:
-    /// it marks dirty pages as clean, so a later sync succeeds, but a crash loses the bytes. By
-    /// default a later sync makes the changes durable.
+    /// Sets whether a failed sync of files, or of names, discards the changes, as on Linux: a later
+    /// sync succeeds, but a crash loses the bytes. By default a later sync makes them durable.
     pub fn discard_failed_syncs(&self, files: bool, names: bool) {
         let mut state = self.lock_state();
         (state.discards_files, state.discards_names) = (files, names);
