@@ -30,9 +30,8 @@
 //! Nodes fill the pages in order, so a node's page and slot are computed. A block's number is its
 //! offset in the file divided by 4096.
 //!
-//! A rewritten record goes to a *relocated* page, which stores the node of each record and has at
-//! least one. If a page has one record and no space for these four bytes, the shape has no
-//! relocated pages.
+//! A rewritten record goes to a *relocated* page, which stores the node of each record in four more
+//! bytes. If a page has one record and no space for these bytes, its shape has no relocated pages.
 
 use std::ops::Deref;
 

@@ -12,13 +12,10 @@
 //!
 //! 341 entries fill the payload of a block exactly, so each block is verified and searched by
 //! itself. A search needs no other data in memory: it guesses a block from the least and the
-//! largest id, and the block's ids bound the next guess. Differences of ids would save space only
-//! for dense ids, and make the number of entries of a block vary.
+//! largest id, and the block's ids bound the next guess.
 //!
 //! If the ids are row numbers and nodes have another order, the file stores *nodes alone* (from
 //! format version 2 on): entry `i` is the node of id `i`. The header has a field:
-//! another order, the file stores *nodes alone* (from format version 2 on): entry `i` is the node
-//! of id `i`. The header has a field:
 //!
 //! | offset | bytes | contents |
 //! |---|---|---|

@@ -26,8 +26,8 @@
 //! | 8 | 4 b | the distance (f32) of the median query of each bucket, not falling |
 //! | 8 + 4 b | 4 b l | recall@k (f32, 0 to 1) of each bucket and list size, bucket after bucket |
 //!
-//! The distance of a query is that to its k-th nearest vector; in a cluster index, to the nearest
-//! head.
+//! The distance of a query is the distance to its k-th nearest vector, or in a cluster index to the
+//! nearest head.
 
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;

@@ -32,10 +32,6 @@
 //! });
 //! # Ok::<(), stratann_tier::TierError>(())
 //! ```
-//!
-//! This crate needs `unsafe` code for io_uring, aligned buffers, mappings, bytes that grow while
-//! they are read, jobs that the pool borrows, forks, and an allocator that records refused
-//! allocations.
 
 mod backend;
 mod buffer;

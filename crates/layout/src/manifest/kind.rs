@@ -32,7 +32,7 @@ pub struct ClusterFacts {
     pub size: u32,
     /// The most clusters that a vector may belong to.
     pub replicas: u32,
-    /// By what share a vector's head may be farther than its nearest head.
+    /// The share by which a head of a vector may be farther than the nearest head.
     pub closure: f32,
     /// Members of all clusters; a vector counts once for each.
     pub members: u64,

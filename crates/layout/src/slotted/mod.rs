@@ -56,7 +56,7 @@
 //!      .       .  records; the last one may continue on the next page, with its rest as g
 //! ```
 //!
-//! A page so shows the position of its first own record, and over how many pages its last record
+//! So a page shows the position of its first own record, and over how many pages its last record
 //! continues: each later page takes 4,064 bytes, except the last one. [`crate::RunsOn`] has the
 //! same facts in memory, so that a search reads all pages of a record with one read.
 //!
