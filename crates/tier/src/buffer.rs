@@ -83,8 +83,7 @@ unsafe fn free(pointer: NonNull<u8>, blocks: usize) {
 /// Maps zeroed memory for devices, which a forked process does not share.
 fn map(blocks: usize) -> Result<NonNull<u8>, TierError> {
     let bytes = blocks * BLOCK;
-    // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no existing
-    // memory.
+    // SAFETY: an anonymous private mapping at the kernel's address touches no existing memory.
     let start = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -104,8 +103,7 @@ fn map(blocks: usize) -> Result<NonNull<u8>, TierError> {
         return Err(refused());
     }
     // SAFETY: the mapping was just made, has this length, and is not used yet. The advice changes
-    // the mapping in a forked process, and nothing in this process. If the kernel refuses the
-    // advice, the mapping works without it.
+    // it in a forked process only. If the kernel refuses the advice, the mapping works.
     unsafe { libc::madvise(start, bytes, libc::MADV_WIPEONFORK) };
     NonNull::new(start.cast()).ok_or_else(refused)
 }
@@ -125,7 +123,7 @@ pub(crate) fn would_map(bytes: usize) -> bool {
     let blocks = bytes.div_ceil(BLOCK).max(1);
     match map(blocks) {
         Ok(start) => {
-            // SAFETY: the mapping was just made with these blocks, and no other code has its
+            // SAFETY: the mapping was just made with these blocks, and only this code has its
             // address.
             unsafe { unmap(start, blocks) };
             true
@@ -176,7 +174,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // Every block keeps the pool alive, so no buffer of a chunk is still in use.
         for &chunk in &self.chunks {
-            // SAFETY: chunks come from `map(CHUNK)`; the pool is their only owner and is being
+            // SAFETY: chunks come from `map(CHUNK)`, and the pool, their only owner, is being
             // dropped.
             unsafe { unmap(chunk, CHUNK) };
         }
@@ -306,8 +304,7 @@ impl Drop for Block {
                 unsafe { unmap(self.pointer, *blocks as usize) };
             }
             Owner::Own(blocks) => {
-                // SAFETY: the buffer came from `allocate(blocks)`, and this block was its only
-                // user.
+                // SAFETY: the buffer came from `allocate(blocks)`, for this block alone.
                 unsafe { free(self.pointer, *blocks as usize) };
             }
             Owner::Shared { .. } => {}
@@ -364,8 +361,7 @@ impl HugeBytes {
             .checked_next_multiple_of(BLOCK)
             .and_then(|n| n.checked_add(slack));
         let total = total.ok_or_else(refused)?;
-        // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no
-        // existing memory.
+        // SAFETY: an anonymous private mapping at the kernel's address touches no existing memory.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -429,8 +425,7 @@ impl Deref for HugeBytes {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the mapping has at least `len` readable, zero-initialised bytes and lives as long
-        // as self.
+        // SAFETY: the mapping has at least `len` zero-initialised bytes and lives as long as self.
         unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.len) }
     }
 }
@@ -438,8 +433,7 @@ impl Deref for HugeBytes {
 impl DerefMut for HugeBytes {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; the mapping is writable and private to self, which is borrowed
-        // exclusively.
+        // SAFETY: as in `deref`; the mapping is writable, and self is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.len) }
     }
 }
@@ -459,8 +453,7 @@ impl fmt::Debug for HugeBytes {
     }
 }
 
-// SAFETY: HugeBytes owns its mapping like a Box<[u8]>; moving it to another thread moves the only
-// owner.
+// SAFETY: HugeBytes owns its mapping like a Box<[u8]>; another thread gets the only owner.
 unsafe impl Send for HugeBytes {}
 // SAFETY: a shared reference gives read access only. The one exception is `raw`, and each user of
 // `raw` proves that its accesses are exclusive.

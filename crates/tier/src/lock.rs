@@ -33,8 +33,7 @@ struct Descriptors {
     held: UnsafeCell<Vec<(RawFd, Identity)>>,
 }
 
-// SAFETY: `held` is accessed only between `enter` and `leave`, and only one thread at a time is
-// there.
+// SAFETY: only one thread at a time is between `enter` and `leave`, where `held` is accessed.
 unsafe impl Sync for Descriptors {}
 
 static DESCRIPTORS: Descriptors = Descriptors {
@@ -160,8 +159,7 @@ impl Drop for HeldLock {
         let _leave = Leave;
         // SAFETY: entered above, and left when `_leave` is dropped.
         unsafe { &mut *DESCRIPTORS.held.get() }.retain(|&(fd, _)| fd != self.fd);
-        // SAFETY: `take` gave up ownership of the descriptor, and this process has not closed it
-        // elsewhere.
+        // SAFETY: `take` gave up ownership of the descriptor, which nothing else here has closed.
         let file = unsafe { File::from_raw_fd(self.fd) };
         // A process that was forked without libc's `fork` may have a copy of the descriptor.
         // Otherwise, closing the file unlocks it.

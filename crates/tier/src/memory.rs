@@ -154,8 +154,8 @@ impl<R: Region> Source for Slices<R> {
         let keeper: Rc<dyn Any> = self.region.clone();
         // The range is checked again, because memory safety depends on this check.
         check(&self.name, self.len as u64, 1, request)?;
-        // SAFETY: offset + len <= self.len, so that the slice lies in the region; the region's
-        // contract keeps it valid and unchanged while the keeper lives.
+        // SAFETY: offset + len <= self.len, so the slice lies in the region; by its contract, the
+        // region is valid and unchanged while the keeper lives.
         Ok(unsafe {
             let pointer = self.start.add(request.offset as usize);
             Block::shared(pointer, request.len as usize, keeper)

@@ -157,8 +157,8 @@ unsafe fn copy_shared(from: *const u8, to: *mut u8, len: usize) {
         0
     };
     for word in 0..words {
-        // SAFETY: word * 8 + 8 <= len, and both pointers are aligned. The read is
-        // volatile because another process may be writing these bytes.
+        // SAFETY: word * 8 + 8 <= len, and both pointers are aligned. Volatile, since another
+        // process may be writing these bytes.
         unsafe {
             to.cast::<u64>()
                 .add(word)

@@ -83,14 +83,14 @@ unsafe impl GlobalAlloc for RecordingAllocator {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::realloc`, and `pointer` came from
-        // the system's allocator.
+        // SAFETY: the contract of `GlobalAlloc::realloc`; `pointer` came from the system's
+        // allocator.
         recorded(unsafe { System.realloc(pointer, layout, size) }, size)
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::dealloc`, and `pointer` came from
-        // the system's allocator.
+        // SAFETY: the contract of `GlobalAlloc::dealloc`; `pointer` came from the system's
+        // allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -129,8 +129,7 @@ pub fn explain_aborts() -> io::Result<()> {
     let handler: extern "C" fn(libc::c_int) = aborted;
     action.sa_sigaction = handler as libc::sighandler_t;
     action.sa_flags = libc::SA_ONSTACK;
-    // SAFETY: `action` is valid, and its handler is async-signal-safe: it neither allocates nor
-    // locks.
+    // SAFETY: `action` is valid; its handler neither allocates nor locks (async-signal-safe).
     match unsafe { libc::sigaction(libc::SIGABRT, &action, std::ptr::null_mut()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -252,8 +251,7 @@ mod tests {
         });
         assert_eq!(REFUSED.get(), 0);
         let layout = Layout::new::<[u64; 4]>();
-        // SAFETY: the layout's size is not zero; the memory is freed with the layout of its last
-        // allocation.
+        // SAFETY: the layout's size is not zero; the memory is freed with its last layout.
         unsafe {
             let some = allocator.alloc_zeroed(layout);
             let some = allocator.realloc(some, layout, 64);

@@ -151,8 +151,8 @@ impl Ring {
 
     fn add_later(&mut self) {
         while let Some(entry) = self.later.front() {
-            // SAFETY: only `add` fills this queue, with entries that contain descriptors and slots,
-            // and no pointers.
+            // SAFETY: only `add` fills this queue, with entries of descriptors and slots, no
+            // pointers.
             if unsafe { self.ring.submission().push(entry) }.is_err() {
                 return;
             }

@@ -84,8 +84,7 @@ impl Run {
 
     fn tasks(&self, thread: &'static Thread, index: usize) -> Vec<Task<'static>> {
         if let Some(job) = &self.job {
-            // SAFETY: `WorkerPool::run_tasks` keeps the job borrowed until this share has counted
-            // down.
+            // SAFETY: `WorkerPool::run_tasks` keeps the job borrowed until this share counts down.
             let job = unsafe { &*job.0 };
             return job(thread, index);
         }

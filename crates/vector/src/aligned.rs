@@ -30,8 +30,7 @@ impl Deref for AlignedFloats {
     type Target = [f32];
 
     fn deref(&self) -> &[f32] {
-        // SAFETY: a `Line` is 16 floats without padding, and there are at least `len / 16` of them,
-        // rounded up.
+        // SAFETY: a `Line` is 16 floats without padding, and at least `len / 16` exist, rounded up.
         unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.len) }
     }
 }

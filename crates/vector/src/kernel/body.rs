@@ -599,8 +599,7 @@ pub(crate) unsafe fn gather<L: Lanes, M: Measure>(
 pub(crate) unsafe fn dense<L: Lanes, M: Measure>(query: *const u8, rows: Rows, out: &mut [f32]) {
     let mut row = rows.start;
     for distance in out {
-        // SAFETY: the caller's promise. No prefetch: the processor sees that the rows follow each
-        // other.
+        // SAFETY: the caller's promise. No prefetch: the processor sees that rows are adjacent.
         *distance = unsafe { M::distance::<L>(query, row, rows.dim) };
         row = row.wrapping_add(rows.bytes);
     }

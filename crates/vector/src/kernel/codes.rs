@@ -249,8 +249,7 @@ pub(crate) unsafe fn approach<L: Lanes>(
     let mut first = 0;
     while first < count {
         let end = count.min(first + BLOCK);
-        // SAFETY: the caller's promise: `i` is a multiple of 16 below `count`, so 16 floats are
-        // there.
+        // SAFETY: the caller's promise: `i` is a multiple of 16 below `count`, for 16 floats.
         unsafe {
             let mut sum = L::splat(0.0);
             let mut i = first;

@@ -274,8 +274,7 @@ impl Kernel {
             "a row is not {} bytes long",
             self.row_bytes
         );
-        // SAFETY: both rows have `dim` elements, and `Routines::of` saw that the processor has the
-        // instruction set.
+        // SAFETY: both rows have `dim` elements; `Routines::of` checked the instruction set.
         unsafe { (self.shapes.distance)(a.as_ptr(), b.as_ptr(), self.dim) }
     }
 
@@ -331,8 +330,8 @@ impl Kernel {
             bytes: self.row_bytes,
             dim: self.dim,
         };
-        // SAFETY: the query has `dim` elements; `rows` has `out.len()` rows of as many; the
-        // processor has the instruction set.
+        // SAFETY: the query and each of the `out.len()` rows have `dim` elements; `Routines::of`
+        // checked the instruction set.
         unsafe { (self.shapes.dense)(query.as_ptr(), rows, out) }
     }
 }

@@ -265,8 +265,8 @@ fn load() -> Result<Functions, String> {
 
 impl Functions {
     pub(super) fn text(&self, status: Status) -> String {
-        // SAFETY: for any number the function returns a string terminated by zero that lives as
-        // long as the library or the thread.
+        // SAFETY: for any number, the result is a zero-terminated string as long as the library
+        // lives.
         let text = unsafe { CStr::from_ptr((self.ucs_status_string)(status)) };
         text.to_string_lossy().into_owned()
     }

@@ -107,8 +107,7 @@ impl Endpoint {
             {
                 worker.progress();
             }
-            // SAFETY: there is no other reference to it. A request in progress is freed when it is
-            // done.
+            // SAFETY: nothing else refers to it. A request in progress is freed when it is done.
             unsafe { (functions.ucp_request_free)(closing) };
         }
     }

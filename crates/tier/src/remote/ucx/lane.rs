@@ -231,8 +231,7 @@ impl Lane {
             match status {
                 api::IN_PROGRESS => at += 1,
                 api::OK => {
-                    // SAFETY: the request is done, and no other code frees it, since it leaves
-                    // `running` here.
+                    // SAFETY: the request is done, and leaves `running` here, so it is freed once.
                     unsafe { (functions.ucp_request_free)(request) };
                     self.done.push(self.running.swap_remove(at).asked);
                 }

@@ -82,8 +82,7 @@ struct Context {
     raw: api::Context,
 }
 
-// SAFETY: the context was made for workers of several threads (`mt_workers_shared`), so the library
-// locks it.
+// SAFETY: the library locks a context for workers of several threads (`mt_workers_shared`).
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
@@ -152,8 +151,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: workers and regions have a reference to the context, so none of them exists any
-        // more.
+        // SAFETY: workers and regions have a reference to the context, so none of them exists.
         unsafe { (self.functions.ucp_cleanup)(self.raw) };
     }
 }
@@ -228,8 +226,7 @@ impl Worker {
         let got =
             unsafe { (self.functions().ucp_worker_get_address)(self.raw, &mut start, &mut len) };
         self.functions().check("give its address", got)?;
-        // SAFETY: the library gave this number of bytes there, which stay valid until they are
-        // released.
+        // SAFETY: the library gave this number of bytes there, valid until their release.
         let address = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), len) }.to_vec();
         // SAFETY: it was got above, of this worker.
         unsafe { (self.functions().ucp_worker_release_address)(self.raw, start) };

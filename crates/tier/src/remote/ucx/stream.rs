@@ -283,8 +283,7 @@ impl Inside {
                     None => break,
                 },
             };
-            // SAFETY: the library gave this number of bytes there, which stay valid until they are
-            // released.
+            // SAFETY: the library gave this number of bytes there, valid until their release.
             let bytes = unsafe { std::slice::from_raw_parts(came.start.as_ptr(), came.len) };
             let rest = &bytes[came.at..];
             let count = rest.len().min(out.len() - taken);

@@ -149,8 +149,7 @@ impl Target {
         let packed =
             unsafe { (functions.ucp_rkey_pack)(self.context.raw, memory, &mut start, &mut bytes) };
         functions.check("pack a key", packed).map_err(failed)?;
-        // SAFETY: the library gave this number of bytes there, which stay valid until they are
-        // released.
+        // SAFETY: the library gave this number of bytes there, valid until their release.
         region.key = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), bytes) }.to_vec();
         // SAFETY: it was made above, and is not used any more.
         unsafe { (functions.ucp_rkey_buffer_release)(start) };
@@ -266,8 +265,7 @@ impl DerefMut for Region {
 impl Drop for Region {
     fn drop(&mut self) {
         let functions = self.context.functions;
-        // SAFETY: the memory was mapped in `allocate`, with this context, and no reference to its
-        // bytes is left.
+        // SAFETY: mapped in `allocate`, with this context; no reference to its bytes is left.
         let unmapped = unsafe { (functions.ucp_mem_unmap)(self.context.raw, self.memory) };
         if let Err(error) = functions.check("unmap memory", unmapped) {
             tracing::warn!("{error}");
