@@ -1,7 +1,7 @@
 //! The errors of this crate: a decoder refuses bytes, or an encoder refuses input.
 
-/// An encoder or a decoder refuses its input. If it comes from a file, the caller adds path and
-/// offset.
+/// An encoder or a decoder refuses its input. A caller that read the input from a file adds path
+/// and offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {

@@ -103,7 +103,7 @@ pub(crate) fn seal_page(page: &mut [u8], first: u64) {
         let (_, sum) = further_checksum(page, first, at);
         page[4 * at..4 * at + 4].copy_from_slice(&sum.to_le_bytes());
     }
-    // Last, because this checksum covers the checksums of the other blocks.
+    // The first block is sealed last, because its checksum covers the other checksums.
     seal(&mut page[..BLOCK], first);
 }
 
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn checksum_is_crc32c() {
-        // The check value that CRC-32C publishes.
+        // The published check value of CRC-32C.
         assert_eq!(crc32c::crc32c(b"123456789"), 0xe306_9283);
         let mut bytes = 5u64.to_le_bytes().to_vec();
         bytes.extend_from_slice(b"abc");

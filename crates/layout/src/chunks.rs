@@ -69,8 +69,7 @@ pub struct Chunk {
     pub first_page: u32,
     /// The number of its pages, which are consecutive.
     pub pages: u32,
-    /// The last node of each page, ascending. If a page before has the same, no node starts on the
-    /// page.
+    /// The last node that starts on each page or before it, ascending.
     pub boundaries: Vec<u32>,
     /// The base vector, if vectors are encoded as differences.
     pub base: Option<Vec<u8>>,
@@ -251,7 +250,8 @@ impl ChunksFile {
         })
     }
 
-    /// The same pages with the newly `dead` pages and slots, ascending, and with first node `to`.
+    /// The same pages with first node `to` instead of `from`, and with more dead slots. `dead` has
+    /// their pages and slots, ascending.
     #[must_use]
     pub fn with_dead(&self, from: u32, to: u32, dead: &[(u32, u16)]) -> ChunksFile {
         let mut counts = self.counts(from);
@@ -461,13 +461,14 @@ fn check_slots(
 }
 
 /// The beta of DecoupleVS (section 3.3): metadata of chunks as a share of their vectors, `(V + 12)
-/// / C + alpha / 1024`. `C` is `chunk_bytes`, before encoding; `alpha` in (0, 1] is the
-/// compression.
+/// / C + alpha / 1024`. `C` is `chunk_bytes`, before encoding; `alpha` in (0, 1] is the ratio of
+/// compressed to original size.
 pub fn chunk_overhead(chunk_bytes: u64, alpha: f64, vector_bytes: usize) -> f64 {
     (vector_bytes + CHUNK_FIXED) as f64 / chunk_bytes as f64 + alpha / 1024.0
 }
 
-/// The fewest bytes of a chunk's vectors for an [`chunk_overhead`] of at most `overhead`, if any.
+/// The fewest bytes of a chunk's vectors for which [`chunk_overhead`] is at most `overhead`, if
+/// any.
 pub fn chunk_bytes_for(overhead: f64, alpha: f64, vector_bytes: usize) -> Option<u64> {
     let left = overhead - alpha / 1024.0;
     let bytes = ((vector_bytes + CHUNK_FIXED) as f64 / left).ceil();

@@ -69,8 +69,8 @@ impl Deref for CoupledShape {
 }
 
 impl CoupledShape {
-    /// The shape for vectors of `dim` elements and at most `degree` neighbours a node. Refuses 0
-    /// and more than [`MAX_DIMENSION`] or [`MAX_DEGREE`].
+    /// The shape for vectors of `dim` elements and at most `degree` neighbours a node. Refuses 0,
+    /// and numbers above [`MAX_DIMENSION`] or [`MAX_DEGREE`].
     pub fn new(element: Element, dim: usize, degree: usize) -> Result<CoupledShape, LayoutError> {
         let geometry = Geometry::new(element, dim, degree, 0)?;
         let relocated = Geometry::new(element, dim, degree, NODE)?;

@@ -51,7 +51,7 @@ impl CsrShape {
     /// The shape for `nodes` vectors of `dim` elements with at most `degree` neighbours each.
     ///
     /// # Errors
-    /// Fails for 0, and above [`MAX_DIMENSION`], [`MAX_DEGREE`] or `u32::MAX` nodes.
+    /// Fails for 0, and for numbers above [`MAX_DIMENSION`], [`MAX_DEGREE`] or `u32::MAX`.
     pub fn new(
         element: Element,
         dim: usize,
@@ -214,7 +214,7 @@ impl CsrShape {
         self.seal(node, row);
     }
 
-    /// Writes the list of a node into its row, where its bytes are zero.
+    /// Writes the list of a node into its row. The bytes of the list must be zero before.
     ///
     /// # Panics
     /// Panics if an argument has a wrong length, or a neighbour does not fit a link.
@@ -275,7 +275,7 @@ impl CsrShape {
         sum.copy_from_slice(&crate::block::checksum(node.into(), rest).to_le_bytes());
     }
 
-    /// Decodes a list as stored in a row, degree first. Damaged links may exceed the nodes.
+    /// Decodes a list as stored in a row, degree first. Damaged links may be too large.
     ///
     /// # Errors
     /// Fails if the list has the wrong length, or a degree above R.
@@ -351,7 +351,7 @@ pub struct CsrRow<'a> {
 }
 
 impl<'a> CsrRow<'a> {
-    /// Opens the row of a node, with `check` also its checksum.
+    /// Opens the row of a node. With `check`, verifies its checksum.
     ///
     /// # Errors
     /// Fails if the bytes are not one row long, or the checksum does not match.

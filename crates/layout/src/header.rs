@@ -99,7 +99,7 @@ impl FileHeader {
 
     /// Decodes the header from the first bytes of `file`. Refuses damage and newer versions.
     pub fn decode(bytes: &[u8], file: &str) -> Result<FileHeader, LayoutError> {
-        // Before the length, so the error for a short foreign file says that it is foreign.
+        // The magic is checked before the length, so that a short foreign file is called foreign.
         let head = &bytes[..bytes.len().min(MAGIC.len())];
         if head != &MAGIC[..head.len()] {
             return Err(LayoutError::Magic {
@@ -194,8 +194,8 @@ impl FileHeader {
         })
     }
 
-    /// Refuses a file of another length than its header has. Some files
-    /// [grow](FileKind::is_appended_to).
+    /// Refuses a file of another length than in its header, unless the file
+    /// [grows](FileKind::is_appended_to).
     pub fn check_length(&self, actual: u64, file: &str) -> Result<(), LayoutError> {
         if actual == self.length || actual > self.length && self.kind.is_appended_to() {
             return Ok(());

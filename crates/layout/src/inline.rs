@@ -62,7 +62,7 @@ impl Deref for InlineShape {
 
 impl InlineShape {
     /// The shape for vectors of `dim` elements and at most `degree` neighbours a node, with codes.
-    /// Refuses 0 and more than [`MAX_DIMENSION`], [`MAX_DEGREE`], [`MAX_CODE_BYTES`] or
+    /// Refuses 0, and numbers above [`MAX_DIMENSION`], [`MAX_DEGREE`], [`MAX_CODE_BYTES`] or
     /// [`MAX_BLOCKS`].
     pub fn new(
         element: Element,

@@ -51,7 +51,7 @@ pub struct BegunInsert {
     /// Whether all rows have been inserted.
     pub done: bool,
     /// The checkpoint id ([`Manifest::state`](crate::manifest::Manifest::state)) of a build. If the
-    /// index has it now, the insert belongs to the index that the build replaced.
+    /// index has this id now, the insert belongs to the index that the build replaced.
     pub replaced_by: Option<String>,
 }
 

@@ -1,7 +1,7 @@
 //! The journal: pages that a checkpoint is about to overwrite in place, in an index whose pages do
 //! not move. A checkpoint writes such a page to the journal before the commit, and in place
-//! afterwards. A program that opens the index reads it from the journal, since a crash may have
-//! left the page in place half old and half new.
+//! afterwards. A program that opens the index reads such a page from the journal, since a crash may
+//! have left the page in place half old and half new.
 //!
 //! Payload of a [stream](crate::stream) of kind `Journal`, little-endian:
 //!
@@ -65,7 +65,7 @@ impl JournalFile {
         let bytes = u64::from(count).saturating_mul(page_bytes as u64);
         reader.bytes(bytes, "pages")?;
         reader.end()?;
-        // Moved within the payload's buffer, so that pages are never in memory twice.
+        // The pages are moved within the payload's buffer, so they are never in memory twice.
         payload.drain(..pages_at);
         Ok(JournalFile {
             numbers,

@@ -287,7 +287,7 @@ pub enum LogRecord<'a> {
         /// The encoded row of the vector, at most [`MAX_ROW_BYTES`] bytes.
         row: Option<&'a [u8]>,
     },
-    /// A vector replaced another one of its id, in one record, so that a crash keeps either.
+    /// A vector replaced the vector of its id. In one record, so that a crash keeps either vector.
     Replace {
         /// The external id of the old and of the new vector.
         id: u64,
@@ -558,7 +558,7 @@ impl<'a> LogRecords<'a> {
     }
 }
 
-/// The sequence number, which is not compared with `place`, the record, and its length in bytes.
+/// Returns the sequence number (not compared with `place`), the record, and its length in bytes.
 fn whole_record(
     shape: LogShape,
     place: RecordPlace,

@@ -44,8 +44,7 @@ pub const FILE_NAME: &str = "MANIFEST";
 /// The format version of a manifest and an index. 2: layouts besides the coupled one; 3: the inline
 /// layout, codebooks by content; 4: records rewritten after the build.
 pub const FORMAT_VERSION: u32 = 4;
-/// Reader feature bit of rewritten records (key `placement`). Other readers would read outdated
-/// ones.
+/// Reader feature bit of rewritten records (key `placement`): others would read outdated records.
 pub const PLACEMENT: u64 = 1;
 /// Reader feature bit of unchanged files of segments ([`KeptFacts`]), whose nodes have other
 /// numbers.
@@ -57,11 +56,12 @@ pub const PLACEHOLDER: u64 = 8;
 pub const READER_FEATURES: u64 = PLACEMENT | KEPT | KIND | PLACEHOLDER;
 /// Writer feature bit of a file of ids ([`crate::ids`]), which an older merge would lose.
 pub const IDS: u64 = 1;
-/// Writer feature bit of a [`Manifest::state`], which an older program would leave unchanged.
+/// Writer feature bit of a [`Manifest::state`], which an older program would leave outdated.
 pub const STATE: u64 = 2;
 /// Writer feature bit of columns ([`crate::columns`]), which an older program would lose.
 pub const COLUMNS: u64 = 4;
-/// Writer feature bit of a file of recall ([`crate::recall`]), which an older program would leave.
+/// Writer feature bit of a file of recall ([`crate::recall`]), which an older program would leave
+/// outdated.
 pub const RECALL: u64 = 8;
 /// Writer feature bit of a codebook that was given to the build, and which a merge keeps.
 pub const GIVEN_CODEBOOK: u64 = 16;

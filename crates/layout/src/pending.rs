@@ -1,5 +1,5 @@
 //! Pending changes of an index, which wait until their pages are written: neighbours to add to
-//! lists or to drop, and new nodes. A checkpoint stores them in this file, since it removes the log
+//! lists or to drop, and new nodes. A checkpoint stores these changes, since it removes the log
 //! with them.
 //!
 //! Payload of a [stream](crate::stream) of kind `Pending`, little-endian; vectors of `v` bytes:

@@ -1,6 +1,6 @@
 //! Measured recall, for searches with a recall target: the share of the true nearest vectors that a
-//! search finds. It depends on the list size (in a cluster index, the number of probes) and on the
-//! distance of the k-th nearest vector.
+//! search finds. The share depends on the list size (in a cluster index, the number of probes) and
+//! on the distance of the k-th nearest vector.
 //!
 //! Payload of a [stream](crate::stream) of kind `Recall`, little-endian; `l` list sizes, `t`
 //! tables:

@@ -18,7 +18,7 @@ pub const CODES_FORMAT_VERSION: u32 = 1;
 /// Format version of [`FileKind::Codebook`]. 2: with the fields dimension and bytes of a code.
 pub const CODEBOOK_FORMAT_VERSION: u32 = 2;
 
-/// The blocks of one output, since the allocator reuses 64 KiB without a system call.
+/// The number of blocks of one output: the allocator reuses 64 KiB without a system call.
 const BATCH: usize = 16;
 
 /// The length in bytes of a file with `payload` bytes of payload.

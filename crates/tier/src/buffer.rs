@@ -260,7 +260,7 @@ impl Block {
         };
     }
 
-    /// The address to which a device writes. Until then, no code may read the block.
+    /// The address to which a device writes. Before the write ends, no code may read the block.
     pub(crate) fn target(&mut self) -> *mut u8 {
         debug_assert!(!matches!(self.owner, Owner::Shared { .. }));
         self.pointer.as_ptr()
@@ -355,7 +355,7 @@ impl HugeBytes {
                 mapped: 0,
             });
         }
-        // Extra bytes align a region of huge pages. Those that are cut off were never touched.
+        // Extra bytes align a region of huge pages. The cut-off bytes were never touched.
         let slack = if len >= HUGE { HUGE } else { 0 };
         let total = len
             .checked_next_multiple_of(BLOCK)

@@ -262,7 +262,8 @@ impl Directory {
         file.map_or_else(|_| Holder::default(), Holder::read)
     }
 
-    /// A forked process would keep the lock by a duplicate of the lock's descriptor.
+    /// A forked process would keep the lock by a duplicate of its descriptor, so another one is
+    /// used.
     fn say_holder(&self, holder: &Holder) {
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let said = self.open_with(LOCK_FILE, flags);
@@ -432,8 +433,8 @@ impl Volume for Directory {
         let failed = |error| TierError::io("reserve space in", self.place(name), 0, bytes, error);
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let opened = self.open_with(name, flags).ok();
-        // Another index may have a file with other names. The reservation of a file with bytes is
-        // unknown.
+        // A file with other names may belong to another index. A file with bytes has an unknown
+        // reservation.
         let is_ours = |file: &File| {
             let facts = fstat(file);
             facts.is_ok_and(|facts| {
@@ -476,7 +477,7 @@ impl Volume for Directory {
             _ => self.failed("lock", LOCK_FILE, source),
         };
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        // Before the opened file is locked, another file may get its name.
+        // Another file may get the name before the opened file is locked.
         for _ in 0..LOCK_TRIES {
             let mut found = None;
             let lock = HeldLock::take(|| {
@@ -501,7 +502,8 @@ impl Volume for Directory {
                 return Err(self.not_plain("lock", LOCK_FILE, found));
             }
             match self.facts(LOCK_FILE, false) {
-                // A backup by hard links is another index, so this one gets another lock file.
+                // A backup by hard links shares the lock file, but is another index. So this index
+                // gets a new lock file.
                 Ok(now) if identity(&now) == identity(&locked) && now.st_nlink > 1 => {
                     match unlinkat(&self.inner.fd, LOCK_FILE, AtFlags::empty()) {
                         Ok(()) | Err(Errno::NOENT) => continue,

@@ -247,7 +247,8 @@ impl<'a> Group<'a> {
 
 impl Drop for Group<'_> {
     fn drop(&mut self) {
-        // Dropped before the subtraction, since a task that was set aside then counts again.
+        // The tasks are dropped before the subtraction: a task that was set aside then counts
+        // again.
         self.tasks.clear();
         let tasks = self.reactor.tasks.get();
         self.reactor.tasks.set(tasks - self.left);

@@ -29,7 +29,7 @@ use crate::error::TierError;
 /// # Ok::<(), TierError>(())
 /// ```
 pub struct GrowingBytes {
-    /// Not dereferenced once readers exist: that would access bytes which an append may be writing.
+    /// Not dereferenced once readers exist: a dereference would access bytes that an append writes.
     room: HugeBytes,
     /// The published length. It grows while `appending` is held, up to the capacity.
     len: AtomicUsize,

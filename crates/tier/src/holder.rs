@@ -45,7 +45,7 @@ impl Holder {
         }
     }
 
-    /// `what` is its kind, and `remedy` for processes that find the index locked: one line each.
+    /// `what` is the kind of this process; `remedy` is for processes that find the index locked.
     pub(crate) fn named(what: &str, remedy: &str) -> Holder {
         Holder {
             what: Some(what.to_owned()),

@@ -22,7 +22,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{FlockOperation, flock, fstat};
 use rustix::io::Errno;
 
-/// With the value `none`, only one process writes to a file system without locks.
+/// An environment variable. With `none`, a user declares that only one process writes to a file
+/// system without locks.
 pub(crate) const LOCK: &str = "STRATANN_LOCK";
 
 type Identity = (u64, u64);

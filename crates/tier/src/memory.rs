@@ -18,7 +18,7 @@ const AHEAD: usize = 4096;
 
 pub(crate) trait Source {
     fn name(&self) -> &str;
-    /// Looked up again if the read ends beyond it, since the file may have grown.
+    /// The length is looked up again if the read ends beyond it, since the file may have grown.
     fn size_for(&self, request: Request) -> u64;
     fn alignment(&self) -> u32;
     fn prepare(&self, request: Request);

@@ -31,7 +31,7 @@ use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 
 /// A volume whose tiers read from memory. [`Volume::read`] uses the underlying volume.
 ///
-/// Any other truncation of a mapped file than through this volume kills the process. Writes of
+/// If a mapped file is truncated other than through this volume, the process is killed. Writes of
 /// another process are visible in a mapping, but not in a copy.
 pub struct MemoryVolume {
     volume: Arc<dyn Volume>,
@@ -103,8 +103,7 @@ impl Image {
         }
     }
 
-    /// Looked up again if a read ends beyond the known length: another process may have added to
-    /// the file.
+    /// The length is looked up again if a read ends beyond it, since the file may have grown.
     fn len_for(&self, request: Request) -> u64 {
         let len = self.len();
         let end = request.offset.saturating_add(request.len.into());
@@ -172,7 +171,8 @@ unsafe fn copy_shared(from: *const u8, to: *mut u8, len: usize) {
 }
 
 impl MemoryVolume {
-    /// Maps the files of a directory, in `/dev/shm`, with DAX, or in the page cache.
+    /// Maps the files of a directory: in `/dev/shm`, on a file system with DAX, or in the page
+    /// cache.
     pub fn mapped(directory: Directory) -> MemoryVolume {
         MemoryVolume {
             volume: Arc::new(directory.clone()),
@@ -286,7 +286,7 @@ impl Volume for MemoryVolume {
 
     fn open_tier(&self, name: &str) -> Result<Arc<dyn Tier>, TierError> {
         let file = self.file(name);
-        // Locked until the image is complete, so that no concurrent write is lost.
+        // The image is locked until it is complete, so that no concurrent write is lost.
         let mut held = locked(&file.image);
         let image = match held.upgrade() {
             Some(image) => image,

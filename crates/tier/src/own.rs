@@ -93,7 +93,7 @@ fn put(
     written
 }
 
-/// Durably, and by a reflink if possible; `false` if the caller cancelled the copy.
+/// Copies durably, by a reflink if possible; `false` if the caller cancelled the copy.
 fn write(
     reader: &dyn VolumeReader,
     file: &mut dyn VolumeFile,

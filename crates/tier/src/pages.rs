@@ -30,7 +30,7 @@ pub(crate) struct PagesFile {
     plain: RealFile,
     /// The same file with `O_DIRECT`; `None` if the file system refuses that.
     direct: Option<File>,
-    /// A mapping, so it begins at a page boundary.
+    /// The buffer is a mapping, so it begins at a page boundary.
     bounce: HugeBytes,
 }
 

@@ -64,7 +64,7 @@ struct Mapping<'a> {
     at: Range<usize>,
     inode: &'a str,
     is_constant: bool,
-    /// The loader relocated such pages, or a debugger wrote to them.
+    /// Whether the loader relocated pages, or a debugger wrote to them.
     has_own: bool,
 }
 

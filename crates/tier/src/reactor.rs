@@ -214,7 +214,7 @@ impl Reactor {
     #[cold]
     fn broken(&self, error: &io::Error) {
         self.backlog.borrow_mut().clear();
-        // First, so that the driver starts no read into a buffer that is about to be leaked.
+        // The driver is dropped first, so that it starts no read into a leaked buffer.
         *self.driver.borrow_mut() = None;
         self.io.fall_back(error);
         let errno = error.raw_os_error().unwrap_or(libc::EIO);
@@ -359,7 +359,7 @@ impl Reactor {
         signal
     }
 
-    /// Until then, the kernel keeps sockets open for which no task waits.
+    /// Waits until the kernel has released sockets for which no task waits any more.
     pub(crate) fn settle(&self) {
         while self.waits.borrow().given_up() > 0 {
             self.with_driver(|driver| driver.wait(1, None));
@@ -367,9 +367,9 @@ impl Reactor {
         }
     }
 
-    /// For a single task, the number that it needs. Waiting for several completions saves system
-    /// calls. With few tasks, the device's queue would run empty; with many, an eighth of the reads
-    /// in flight does no harm.
+    /// A single task waits for as many completions as it needs. Waiting for several completions
+    /// saves system calls. With few tasks, the device's queue would run empty; with many, an eighth
+    /// of the reads in flight does no harm.
     fn want(&self, in_flight: usize) -> usize {
         if self.tasks.get() <= 1 {
             self.needed.get().min(in_flight)
@@ -380,7 +380,8 @@ impl Reactor {
         }
     }
 
-    /// For an exact timer that ends too soon for a sleep (`timers.rs`); `false` if there is none.
+    /// Stays awake for an exact timer that ends too soon for a sleep (`timers.rs`), if there is
+    /// one.
     fn stay_awake(&self, awake: impl Fn() -> bool) -> bool {
         let Some(due) = self.timers.borrow().exact_due() else {
             return false;

@@ -129,7 +129,7 @@ impl Inbox {
             return;
         }
         self.ready.borrow_mut().push_back(completion);
-        // Kept, so that the same task can wait again without cloning it. A second wake is harmless.
+        // The waker is kept, so that the same task can wait again. A second wake is harmless.
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
         }

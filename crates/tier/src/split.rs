@@ -7,8 +7,8 @@
 //!
 //! **A commit is still one rename.** The manifest is on the primary volume. So
 //! [`sync`](Volume::sync) makes the names on all other volumes durable first, and stops at the
-//! first failure. A crash then loses no file that a durable manifest names. Other files are removed
-//! afterwards. If a crash undoes a removal, no manifest names the file.
+//! first failure. A crash then loses no file that a durable manifest names. Files that no manifest
+//! names are removed afterwards. If a crash undoes a removal, the file stays a leftover.
 //!
 //! **A volume belongs to one index.** The first lock writes a mark into each volume: random digits,
 //! and whether it is the primary one. At that time the other volumes must be empty, and later they
@@ -243,7 +243,7 @@ impl Volume for SplitVolume {
             guards.push(other.lock()?);
         }
         self.claim()?;
-        // Last, so that a process which can lock the primary volume finds all others unlocked.
+        // The primary volume is unlocked last: if a process can lock it, all others are unlocked.
         guards.reverse();
         Ok(LockGuard::new(guards))
     }

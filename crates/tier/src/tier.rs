@@ -71,7 +71,7 @@ pub trait Tier: Send + Sync + Debug {
     fn queue(&self, thread: &Thread) -> Result<Box<dyn ReadQueue>, TierError>;
 }
 
-/// A query's reads from a tier, in any order, *in flight* until their completion is taken.
+/// A query's reads from a tier. A read is *in flight* until its completion is taken.
 pub trait ReadQueue {
     /// Queues a read, without blocking.
     ///

@@ -11,7 +11,7 @@ thread_local! {
 }
 
 /// Defers `then` until this worker of a [`WorkerPool`](crate::WorkerPool) has reported all work
-/// that ended in its round. Otherwise, `then` runs at once.
+/// that ended in its round. On any other thread, `then` runs at once.
 pub fn after_turn(then: impl FnOnce() + 'static) {
     let now = WAITS.with_borrow_mut(|waits| match waits {
         Some(waits) => {

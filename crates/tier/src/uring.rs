@@ -127,7 +127,8 @@ impl Ring {
         Ok(ring)
     }
 
-    /// A sandbox may allow a ring, and then refuse its use, as if the file could not be read.
+    /// A sandbox may allow a ring and refuse its use. Reads would then fail as if the file were
+    /// unreadable.
     fn try_out(&mut self) -> io::Result<()> {
         self.add(opcode::Nop::new().build().user_data(NOTHING))?;
         while self.ring.completion().next().is_none() {

@@ -25,7 +25,7 @@ pub trait Volume: Send + Sync + Debug {
         format!("{}/{name}", self.name())
     }
 
-    /// Creates an empty file. Another file of this name loses it, and is not truncated.
+    /// Creates an empty file. Another file of this name loses the name, and is not truncated.
     fn create(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError>;
 
     /// Opens an existing file for writing, but no link ([`TierError::NotPlain`]).
@@ -109,7 +109,8 @@ pub trait Volume: Send + Sync + Debug {
     /// Checks that the volume, and the lock file of its lock, still exist under their paths.
     ///
     /// # Errors
-    /// [`TierError::Replaced`] if one does not; [`TierError::Forked`] in a fork of the lock owner.
+    /// [`TierError::Replaced`] if either is gone; [`TierError::Forked`] in a fork of the lock
+    /// owner.
     fn check_held(&self) -> Result<(), TierError> {
         Ok(())
     }

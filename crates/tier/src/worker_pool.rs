@@ -198,7 +198,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// No foreign code runs, and so panics, while this lock is held.
+    /// No foreign code runs while this lock is held, so none panics.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -319,8 +319,8 @@ impl WorkerPool {
     }
 
     /// Calls `job(thread, i)` for each `i < threads`, on different workers, and waits for all.
-    /// Returns how many workers took part. They run no other tasks, so searches use
-    /// [`run_tasks`](WorkerPool::run_tasks).
+    /// Returns how many workers took part. Meanwhile these workers run no other tasks, so searches
+    /// use [`run_tasks`](WorkerPool::run_tasks).
     ///
     /// # Panics
     /// Panics as [`run_tasks`](WorkerPool::run_tasks) does.
@@ -448,7 +448,7 @@ fn work(shared: &Arc<Shared>, io: &Arc<Io>, me: usize) {
     let parking = shared.meet(me, &thread::current());
     loop {
         let thread = Thread::with(io.clone());
-        // Declared after the context, so that tasks are dropped before the context.
+        // The members are declared after the context, so that tasks are dropped before the context.
         let mut members = Vec::new();
         let served = catch_unwind(AssertUnwindSafe(|| {
             serve(shared, &thread, &parking, me, &mut members);
@@ -488,7 +488,7 @@ fn serve(
         };
         let mut room = TAKEN;
         while let Some(Share { run, index }) = share {
-            // Pushed first, so that the share counts down if the job panics.
+            // The member is pushed first, so that the share counts down if the job panics.
             members.push(Member {
                 run,
                 group: None,

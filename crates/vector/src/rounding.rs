@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Mean and spread (standard deviation) are over the centroids of the dimension. The factor is the
-//! smallest one that keeps every q within 127, so the scale of a dimension does not matter. If all
-//! its centroids are equal, it is decoded as their value.
+//! smallest one that keeps every q within 127, so the scale of a dimension does not matter. A
+//! dimension whose centroids are all equal is decoded as their value.
 
 use crate::quantiser::chunk_of;
 use crate::{CENTROIDS, ProductQuantizer};

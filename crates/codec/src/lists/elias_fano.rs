@@ -14,10 +14,10 @@
 use crate::bits::{BitWriter, WINDOW, window};
 use crate::error::CodecError;
 
-/// Whole bytes of the high parts, in bits, that one window gives the decoder.
+/// The number of bits of the high parts that one window gives the decoder: whole bytes only.
 const STEP: usize = 56;
 
-/// The low bits of each node number, 0 to 31, for `count` neighbours below `nodes`.
+/// The number of low bits of a node number, 0 to 31, for `count` neighbours below `nodes`.
 pub fn low_bits(count: usize, nodes: u32) -> u32 {
     match (nodes as usize).checked_div(count) {
         None | Some(0) => 0,
@@ -74,8 +74,7 @@ pub(super) fn encode(ids: &[u32], low: u32, out: &mut Vec<u8>) {
     writer.finish();
 }
 
-/// Returns the bytes of the code. The numbers ascend, even of damaged bytes, unless the result is
-/// an error.
+/// Returns the length of the code in bytes. Unless the result is an error, the numbers ascend.
 pub(super) fn decode(bytes: &[u8], low: u32, out: &mut [u32]) -> Result<usize, CodecError> {
     const WHAT: &str = "adjacency list, Elias-Fano";
     let count = out.len();

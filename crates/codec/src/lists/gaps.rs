@@ -136,8 +136,8 @@ pub(super) fn train(profiles: &[Profile], nodes: u32, tables: usize) -> Vec<Tabl
     trained
 }
 
-/// Calls `each` with the distances. Returns the number of neighbours below `own`; `None` if it is
-/// one of them.
+/// Calls `each` with the distances. Returns the number of neighbours below `own`; `None` if `own`
+/// is a neighbour.
 fn outward(own: u32, ids: &[u32], mut each: impl FnMut(u32)) -> Option<usize> {
     let below = ids.partition_point(|&id| id < own);
     if ids.get(below) == Some(&own) {
@@ -174,8 +174,7 @@ pub(super) fn encode(own: u32, ids: &[u32], table: &Table, out: &mut Vec<u8>) {
     writer.finish();
 }
 
-/// Returns the bytes of the code. The numbers ascend, even of damaged bytes, unless the result is
-/// an error.
+/// Returns the length of the code in bytes. Unless the result is an error, the numbers ascend.
 pub(super) fn decode(
     own: u32,
     bytes: &[u8],

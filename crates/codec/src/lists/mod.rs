@@ -156,8 +156,8 @@ impl ListModel {
         Ok(codec)
     }
 
-    /// Decodes a list into `out`, and returns the bytes of its code. Unless the result is an error,
-    /// the numbers ascend. So if the last number is a node, all are.
+    /// Decodes a list into `out`, and returns the length of its code in bytes. Unless the result is
+    /// an error, the numbers ascend. So if the last number is a node, all numbers are nodes.
     #[inline]
     pub fn decode(&self, own: u32, bytes: &[u8], out: &mut Vec<u32>) -> Result<usize, CodecError> {
         let header = self.header(bytes)?;

@@ -258,7 +258,7 @@ impl Classes {
     }
 }
 
-/// By the rank of each mean, so that all classes have equally many.
+/// Assigns classes by the rank of the mean, so that all classes have equally many means.
 fn by_mean(means: &[f32]) -> Vec<u8> {
     let mut ranked: Vec<usize> = (0..means.len()).collect();
     ranked.sort_by(|&a, &b| means[a].total_cmp(&means[b]));

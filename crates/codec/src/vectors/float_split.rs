@@ -20,8 +20,8 @@
 //! ```
 //!
 //! Floats from a shorter type have low mantissa bits that are zero: `z` is 16 for f32 from
-//! bfloat16, 13 for f32 from f16, and 15 or more for small integers. A vector with a 1 there is
-//! stored unchanged.
+//! bfloat16, 13 for f32 from f16, and 15 or more for small integers. A vector with a 1 among these
+//! bits is stored unchanged.
 
 use super::{Element, lanes};
 use crate::bits::{BitWriter, window};

@@ -6,9 +6,9 @@
 //!   | first half, rounded up to bytes --> <-- second half, rounded up |
 //! ```
 //!
-//! With a single stream, the processor must wait for each word; two are decoded in parallel. They
-//! start at both ends of the slice, so the code has no field for a start. The slice must end where
-//! the code ends, and the decoder checks that the streams fill it.
+//! With a single stream, the processor must wait for each word. Two streams are decoded in
+//! parallel. They start at both ends of the slice, which must end where the code ends, so the code
+//! has no field for a start. The decoder checks that the streams fill the slice.
 
 use crate::bits::{BitWriter, window, window_backward};
 use crate::error::CodecError;
@@ -169,7 +169,7 @@ pub(super) fn check_meet(
     })
 }
 
-/// Appends two streams. The first one begins with the lowest `lead` bits of `value`.
+/// Appends two streams. The first stream begins with the lowest `lead` bits of `value`.
 pub(super) fn encode(
     symbols: usize,
     (value, lead): (u64, u32),

@@ -139,8 +139,8 @@ enum Codec {
 }
 
 impl SegmentModel {
-    /// Chooses the codec with the shortest codes of one in eight vectors, after training on the
-    /// others. A slower codec must save at least 1 %. About 4 MiB of `sample` are used.
+    /// Trains all codecs on seven of eight vectors, and chooses the codec with the shortest codes
+    /// of the others. A slower codec must save at least 1 %. About 4 MiB of `sample` are used.
     pub fn train(shape: Shape, sample: &[u8]) -> SegmentModel {
         let (training, held_out) = split(shape.vector_bytes(), sample);
         // With fewer than eight vectors, none is left for measuring.
@@ -252,7 +252,8 @@ impl SegmentModel {
         Some(SegmentModel { shape, codec })
     }
 
-    /// The model of the DecoupleVS paper: one Huffman table, for bytes after the XOR of a chunk.
+    /// The model of the DecoupleVS paper: one Huffman table, for bytes after the XOR with base
+    /// vectors.
     pub fn huffman(shape: Shape, counts: &xor_delta::ByteCounts) -> SegmentModel {
         SegmentModel {
             shape,
@@ -301,7 +302,7 @@ impl SegmentModel {
         }
     }
 
-    /// Decodes a vector into `out`, which has its length, and is unspecified after an error.
+    /// Decodes a vector into `out`, of the vector's length. After an error, `out` is unspecified.
     #[inline]
     pub fn decode(
         &self,

@@ -1,10 +1,10 @@
 //! Codes a vector in two parts, with nested precision. The *leading part* suffices for ranking.
-//! With the *trailing part*, it restores every bit.
+//! Together with the *trailing part*, it restores every bit.
 //!
-//! A step is a power of two. The *step number* n of an element is its number of whole steps; a
-//! negative float gets -1 - n, with n of its magnitude. The leading part has the step numbers less
-//! the median of their dimension, Huffman-coded. Decoded alone, an element is in the middle of its
-//! step. The trailing part has the remaining bits, whose number the step number determines:
+//! A step is a power of two. The *step number* n of an element is its number of whole steps. A
+//! negative float gets -1 - n, where n is the step number of its magnitude. The leading part has
+//! the step numbers less the median of their dimension, Huffman-coded. Decoded alone, an element is
+//! in the middle of its step. The trailing part has the remaining bits of each element:
 //!
 //! ```text
 //!   element                       leading                 trailing
@@ -333,8 +333,8 @@ impl NestedModel {
         }
     }
 
-    /// Decodes a whole leading part into `out`, which has the vector's length, and is unspecified
-    /// after an error. Returns the result of [`is_near`](Self::is_near).
+    /// Decodes a whole leading part into `out`, of the vector's length. After an error, `out` is
+    /// unspecified. Returns the result of [`is_near`](Self::is_near).
     #[inline]
     pub fn decode_leading(&self, leading: &[u8], out: &mut [u8]) -> Result<bool, CodecError> {
         self.check(out.len())?;
@@ -454,7 +454,7 @@ impl NestedModel {
         }
     }
 
-    /// Decodes a vector into `out`, which has its length, and is unspecified after an error.
+    /// Decodes a vector into `out`, of the vector's length. After an error, `out` is unspecified.
     pub fn decode(
         &self,
         leading: &[u8],

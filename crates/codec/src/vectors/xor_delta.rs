@@ -1,10 +1,10 @@
 //! XOR of vectors with the base vector of their chunk, the most frequent byte at each position
 //! (sections 3.2 and 3.3 of the DecoupleVS paper). A chunk gets a base vector if the XOR lowers the
-//! entropy of its first tenth. The layout stores it, and passes it to
+//! entropy of its first tenth. The layout stores the base vector, and passes it to
 //! [`SegmentModel::encode`](super::SegmentModel::encode) and `decode`. A segment's Huffman table is
 //! trained after the XOR ([`ByteCounts`]).
 
-/// One in this number of a chunk's vectors, the first ones, decides about a base vector.
+/// The first vectors of a chunk, one in this number, decide about its base vector.
 const SAMPLE: usize = 10;
 
 /// The most frequent byte of each position in a chunk; of equally frequent bytes, the smallest.

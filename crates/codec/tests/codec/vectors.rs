@@ -35,7 +35,7 @@ fn bell(seed: u64, width: f32) -> impl Iterator<Item = f32> {
 }
 
 fn f16_bits(value: f32) -> u16 {
-    // Only for numbers that are normal as f16. The mantissa is truncated.
+    // Valid only for numbers that are normal as f16. The mantissa is truncated.
     let bits = value.to_bits();
     let exponent = (bits >> 23 & 255) as i32 - 127 + 15;
     (bits >> 16 & 0x8000) as u16

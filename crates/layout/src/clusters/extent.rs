@@ -192,7 +192,7 @@ pub struct ExtentPlace<'a> {
 }
 
 impl<'a> ExtentView<'a> {
-    /// Opens the posting list whose bytes are exactly `bytes`, with `check` also its checksum.
+    /// Opens the posting list whose bytes are exactly `bytes`. With `check`, verifies its checksum.
     ///
     /// # Errors
     /// Fails if the checksum is wrong, or the length does not match the counts.

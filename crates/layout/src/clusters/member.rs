@@ -32,7 +32,7 @@ impl Members {
         Members { shape, first: 0 }
     }
 
-    /// For a file that begins with vector `first` ([`amended`](super::amended)).
+    /// Like [`new`](Self::new), for a file that begins with vector `first`.
     pub fn starting_at(shape: ClusterShape, first: u32) -> Members {
         Members { shape, first }
     }
@@ -79,8 +79,8 @@ impl Members {
         out.extend_from_slice(&sum.to_le_bytes());
     }
 
-    /// Decodes the external id and the vector of a member, with `check` also its checksum.
-    /// `offset`, in `file`, is called only for an error.
+    /// Decodes the external id and the vector of a member. With `check`, verifies its checksum. The
+    /// function `offset` gives the position in `file`, for an error.
     ///
     /// # Errors
     /// Fails if the checksum or the length is wrong.

@@ -17,8 +17,8 @@
 //! vector.
 //!
 //! These files are read at byte granularity, since a memory may have smaller units than blocks. A
-//! posting list has a checksum seeded with the number of its cluster. A vector that may be read by
-//! itself has one seeded with its number. Only the header is a block.
+//! posting list has a checksum, seeded with the number of its cluster. A vector that may be read by
+//! itself has a checksum, seeded with its number. Only the header is a block.
 //!
 //! All these files have the same fields in their header:
 //!
@@ -61,7 +61,7 @@ pub struct ClusterShape {
 }
 
 impl ClusterShape {
-    /// The bytes of an external id below `next`: 0 if `are_numbers`, the numbers of the vectors.
+    /// The bytes of an external id below `next`; 0 if `are_numbers`: ids are the vectors' numbers.
     pub fn id_bytes(next: u64, are_numbers: bool) -> usize {
         match (are_numbers, next) {
             (true, _) => 0,

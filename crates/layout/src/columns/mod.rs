@@ -6,8 +6,8 @@
 //!   columns-…-0000   the nodes of each value, which can be rebuilt from the rows         (part)
 //! ```
 //!
-//! The row of a node in the newest segment counts. The files are read in parts, with a checksum for
-//! each block.
+//! If several segments have a row of a node, the newest row counts. The files are read in parts,
+//! with a checksum for each block.
 
 pub mod part;
 pub mod rows;

@@ -10,7 +10,7 @@
 //! | ids | 12 N | by ascending external id: the id u64, the number of its entry u32 |
 //!
 //! 186 entries, or 341 ids, fill the payload of a block exactly, so each block is verified and
-//! searched by itself. A node, and an id with its newest row, occurs in a segment at most once.
+//! searched by itself. A node occurs in a segment at most once, and so does an id.
 
 use crate::block::{PAYLOAD, u32_at, u64_at};
 use crate::error::LayoutError;

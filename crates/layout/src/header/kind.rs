@@ -221,7 +221,7 @@ impl FileKind {
         self.row().0
     }
 
-    /// The kind in a file's name, `kind-…`, as of files of a manifest and logs.
+    /// The kind in the name of a file, `kind-…`, if the name has this form.
     pub fn of_name(name: &str) -> Option<FileKind> {
         let (first, _) = name.split_once('-')?;
         FileKind::ALL.into_iter().find(|kind| kind.name() == first)

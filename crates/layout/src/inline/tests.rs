@@ -489,7 +489,8 @@ fn proposed(
 
 #[test]
 fn proposals_of_known_shapes() {
-    // With 1644 unused bytes a block: R = 109, a code of 57 bytes, or R = 52 (two nodes a block).
+    // AiSAQ's SIFT1B leaves 1644 bytes of a block unused. R = 109, a code of 57 bytes, or R = 52
+    // use these bytes.
     assert_eq!(
         proposed(Element::U8, 128, 64, 32),
         [(109, 32, 1, 1), (64, 57, 1, 1), (52, 32, 2, 1)]

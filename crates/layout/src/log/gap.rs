@@ -6,7 +6,8 @@ use super::{ALIGNMENT, KIND, LENGTH, LogShape, PAYLOAD, RESERVED};
 use super::{RecordPlace, SEQUENCE, record_bytes, whole_record};
 use crate::block::{u32_at, u64_at};
 
-/// A limit for each byte of the file, since damaged bytes may look like many records.
+/// For each byte of the file, a search computes checksums of at most this many bytes: damaged bytes
+/// may look like many records.
 const EFFORT: u64 = 8;
 
 /// A position of a log without a record, and the state of the search after it.
@@ -65,7 +66,8 @@ impl Gap {
     }
 
     /// Searches bytes from [`next`](Gap::next) on, as many as the longest record has, or to the
-    /// end. On `None`, `next` is where the search continues, or the file's end if it is over.
+    /// end. On `None`, `next` is where the search continues, or the file's end if the search is
+    /// over.
     pub fn search(&mut self, bytes: &[u8], to_end: bool) -> Option<RecordPlace> {
         let longest = self.shape.longest_record();
         let mut at = 0;

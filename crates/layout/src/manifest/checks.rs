@@ -15,7 +15,7 @@ fn is_lower_hexadecimal(text: &str, digits: usize) -> bool {
 }
 
 impl Manifest {
-    /// Bounds, so that later arithmetic cannot overflow.
+    /// Bounds that keep later arithmetic from overflowing.
     pub(super) fn check_numbers(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let lengths = self.files.iter().map(|entry| entry.length);
         let length = lengths.fold(0, u64::saturating_add);
@@ -122,7 +122,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// A program without placements must not read the index.
+    /// A program that does not know placements must not read the index.
     pub(super) fn check_placement(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let Some(facts) = &self.placement else {
             return Ok(());
@@ -161,7 +161,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// A program without states must not change the index.
+    /// A program that does not know states must not change the index.
     pub(super) fn check_state(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let Some(state) = &self.state else {
             return Ok(());
@@ -177,7 +177,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// A program without files of ids must not change the index.
+    /// A program that does not know files of ids must not change the index.
     pub(super) fn check_ids(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         if self.writer_features & IDS == 0 && self.file(FileKind::Ids.name()).is_some() {
             let (found, expected) = (self.writer_features, "bit 0 set where there are ids");
@@ -194,7 +194,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// A program without columns must not change the index.
+    /// A program that does not know columns must not change the index.
     pub(super) fn check_columns(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let is_column = |kind| matches!(kind, FileKind::Rows | FileKind::Columns);
         let of_columns = |entry: &&FileEntry| entry.kind().is_some_and(|(kind, _)| is_column(kind));
@@ -224,7 +224,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// A program without files of recall must not change the index.
+    /// A program that does not know files of recall must not change the index.
     pub(super) fn check_recall(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         if self.writer_features & RECALL == 0 && self.file(FileKind::Recall.name()).is_some() {
             let (found, expected) = (

@@ -52,7 +52,7 @@ pub struct SegmentFacts {
     pub kept: Option<KeptFacts>,
 }
 
-/// Facts about a segment's file from before nodes were renumbered or removed.
+/// Facts about the file of a segment whose nodes were renumbered or removed later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptFacts {
     /// The first node according to the file.

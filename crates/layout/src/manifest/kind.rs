@@ -72,7 +72,7 @@ pub struct NavigationFacts {
     pub degree: u32,
 }
 
-// By hand, since a graph has no key for its kind.
+// Serialization is by hand, since a graph has no key for its kind.
 impl Serialize for IndexKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {

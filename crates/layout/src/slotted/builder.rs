@@ -164,8 +164,8 @@ impl SlottedBuilder {
     }
 
     /// Appends a node (kind `Adjacency` does not store the id). Returns `false`, and changes
-    /// nothing, if it does not fit. If records [span pages](SlottedShape::runs_on), a part must
-    /// fit.
+    /// nothing, if it does not fit. A record that [spans pages](SlottedShape::runs_on) fits by its
+    /// first bytes.
     ///
     /// # Panics
     /// Panics if the page is relocated, or the kind has no such list or vector.

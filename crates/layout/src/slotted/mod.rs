@@ -145,8 +145,7 @@ impl SlottedShape {
     /// The shape of a file for vectors of `dim` elements and at most `degree` neighbours a node. A
     /// page has as few blocks as a record of `largest` bytes needs.
     ///
-    /// Refuses a kind without slotted pages, 0, and more than [`MAX_DIMENSION`], [`MAX_DEGREE`] or
-    /// [`MAX_BLOCKS`].
+    /// Refuses a kind without slotted pages, and a number that is 0 or above its limit.
     pub fn new(
         kind: FileKind,
         element: Element,

@@ -329,7 +329,8 @@ impl<'a> SlottedView<'a> {
         })
     }
 
-    /// Perhaps outside the page. For the count of records, the end of the last record.
+    /// The offset may be outside the page. For the count of records, it is the end of the last
+    /// record.
     #[inline(always)]
     fn start_of(&self, slot: usize) -> u64 {
         self.records_at as u64 + self.lists.before(slot) + self.vectors.before(slot)
@@ -378,8 +379,8 @@ impl<'a> SlottedView<'a> {
         Ok(self.vectors.of(slot))
     }
 
-    /// The vector of the record in slot `slot`. If it continues in `rest`, the following pages, it
-    /// is composed in `scratch`, with `verify` after a check of their checksums.
+    /// The vector of the record in slot `slot`. If the vector continues in `rest`, the following
+    /// pages, it is composed in `scratch`. With `verify`, the checksums of these pages are checked.
     #[inline(always)]
     pub fn whole<'s>(
         &self,

@@ -11,8 +11,8 @@
 //! **The name.** OWNER identifies the index (a hash of the path of its folder), and CONTENT its
 //! checkpoint (a hash of its MANIFEST). So two processes that open one index share a folder.
 //!
-//! **Removal.** A process that opens a folder removes unused folders of the same owner: it can get
-//! the exclusive lock of IN-USE. A lock ends with its process, also by a crash.
+//! **Removal.** A process that opens a folder removes unused folders of the same owner. If it gets
+//! the exclusive lock of IN-USE, a folder is unused. A lock ends with its process, also by a crash.
 //!
 //! **Concurrent copies.** A copy is made under a lock of the folder. A second process waits and
 //! then uses the copy.
@@ -336,7 +336,7 @@ pub(super) fn remove_unused(path: &Path, own: Option<&File>) {
             let _ = directory.remove(&name);
         }
     }
-    // Last, so that a process which waits for its lock finds that the name no longer leads to it.
+    // The lock file is removed last: a process that waits for its lock then finds another name.
     let _ = unlinkat(directory.fd(), IN_USE, AtFlags::empty());
     let _ = std::fs::remove_dir(path);
 }

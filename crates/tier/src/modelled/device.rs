@@ -139,7 +139,7 @@ pub struct DeviceModel {
     pub latency: Duration,
     /// The bytes of a block, the unit of transfer; a power of two up to 4096.
     pub block: u32,
-    /// The bytes of the engine's pieces of a request, which begin at multiples of it, if any.
+    /// The bytes of the pieces into which the engine divides a request; `None`: one piece.
     pub piece: Option<u32>,
     /// The engine time for each piece, in picoseconds.
     pub engine_fixed: u64,

@@ -1,4 +1,4 @@
-//! A volume whose tiers answer like a device; reads without a queue do not.
+//! A volume whose tiers answer like a device. Reads without a queue are not delayed.
 
 use std::sync::Arc;
 

@@ -30,7 +30,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// A file on a server, which keeps it while it has its name or the client is connected.
+/// A file on a server. The server keeps it while it has its name, or the client is connected.
 #[derive(Clone, Debug)]
 pub struct RemoteFile {
     pub(super) client: Client,
@@ -402,7 +402,8 @@ impl Client {
         Ok(hash.into())
     }
 
-    /// Removes the names of files with `prefix`, but without `stays`. Open files can still be read.
+    /// Removes the names of files that begin with `prefix`, but not with `stays`. Open files can
+    /// still be read.
     ///
     /// # Errors
     /// [`TierError::Server`] if the server cannot be reached, or refuses.

@@ -181,7 +181,7 @@ impl End {
 }
 
 pub(super) fn ring(theirs: &OwnedFd) {
-    // A full counter and a missing other end are noticed elsewhere.
+    // A failure is harmless: a full counter or a missing other end is noticed elsewhere.
     let _ = rustix::io::write(theirs, &1u64.to_ne_bytes());
 }
 

@@ -37,8 +37,8 @@ impl Tls {
     /// The environment variable that names a file with the certificates (PEM) that clients trust.
     pub const AUTHORITY: &str = "STRATANN_TLS_CA";
 
-    /// Settings for a server at `host`, whose certificate the file of [`AUTHORITY`](Tls::AUTHORITY)
-    /// has or signed.
+    /// Settings for a server at `host`. Its certificate must be in the file of
+    /// [`AUTHORITY`](Tls::AUTHORITY), or signed by one there.
     ///
     /// # Errors
     /// Fails if the variable is not set, or the file or the name is invalid.

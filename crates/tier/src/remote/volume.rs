@@ -77,7 +77,7 @@ impl CopyNames {
 
 impl RemoteVolume {
     /// A volume that reads the files of `home` from copies named `names`. Copies of other
-    /// checkpoints from this origin lose their names. Others may be in use, and lose theirs only if
+    /// checkpoints from this origin lose their names. Copies from other origins lose theirs only if
     /// space is missing.
     ///
     /// # Errors
@@ -139,7 +139,7 @@ impl RemoteVolume {
         Ok(None)
     }
 
-    /// The copy from this origin, if it equals the file. Otherwise it loses its name.
+    /// The copy from this origin, if it equals the file. Otherwise the copy loses its name.
     fn of_this_origin(&self, original: &mut Original<'_>) -> Result<Option<RemoteFile>, TierError> {
         let there = self.names.of_state() + original.name;
         let Some(file) = self.whole(&there, original.len)? else {

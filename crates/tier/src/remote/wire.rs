@@ -262,7 +262,8 @@ impl Secret {
         hasher.finalize()
     }
 
-    /// The key of the conversation with these nonces. Proofs hash another prefix.
+    /// The key of the conversation with these nonces. No proof equals a key: proofs hash another
+    /// prefix.
     pub fn seal(&self, [server, client]: [&Nonce; 2]) -> Seal {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
         hasher.update(b"seal").update(server).update(client);
@@ -556,7 +557,7 @@ impl Frame {
         to.extend(body);
     }
 
-    /// Decodes a header, with the checksum before the body is added.
+    /// Decodes a header, with the checksum of the bytes before the body.
     pub fn decode(header: &[u8; HEADER]) -> Option<(Frame, Sum)> {
         let kind = match u32_at(header, 0) {
             REFUSED => None,

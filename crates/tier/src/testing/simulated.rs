@@ -187,8 +187,8 @@ impl State {
         }
     }
 
-    /// Counts an operation that needs `space` bytes of the disk, if any. With `Err` it has no
-    /// effect. With `Fails` the machine crashes during it.
+    /// Counts an operation that needs `space` bytes of the disk, if any. With `Err` the operation
+    /// has no effect. With `Fails` the machine crashes during the operation.
     fn change(
         &mut self,
         operation: Operation,
@@ -420,8 +420,8 @@ impl SimVolume {
         self.lock_state().recorded = Some(Vec::new());
     }
 
-    /// Ends the recording. Returns a machine for each operation, which crashed during it: with its
-    /// change, but no change durable.
+    /// Ends the recording. For each operation, returns a machine that crashed during the operation,
+    /// whose change is not durable.
     pub fn crashed(&self) -> Vec<SimVolume> {
         let mut state = self.lock_state();
         state.record(false);

@@ -13,7 +13,7 @@ use stratann_tier::{
 };
 use tempfile::TempDir;
 
-/// Not in /tmp, which is often in memory, where direct reads are not possible.
+/// A folder outside of /tmp, which is often in memory, where direct reads are not possible.
 fn disk() -> TempDir {
     TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }

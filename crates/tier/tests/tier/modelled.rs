@@ -173,7 +173,8 @@ fn a_device_is_shared_by_all_threads_that_read_from_it() {
 
 #[test]
 fn while_one_task_waits_for_a_device_others_run() {
-    // Longer than the submission of all reads, even if another process has the core for a while.
+    // The latency is longer than the submission of all reads, even if another process has the core
+    // for a while.
     let latency = Duration::from_millis(50);
     let model = DeviceModel {
         latency,

@@ -6,7 +6,7 @@ use super::body::{LANES, Lanes, padded};
 
 pub(crate) struct Avx2;
 
-/// By the last steps of the tree in [`super::body`].
+/// The sum of 8 lanes, by the last steps of the tree in [`super::body`].
 ///
 /// # Safety
 /// The processor has AVX2.

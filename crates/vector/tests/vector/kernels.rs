@@ -311,7 +311,7 @@ fn every_f16_is_read_exactly() {
         if expected.is_nan() {
             continue;
         }
-        // The inner product with ones is one element, in a whole block or a tail.
+        // The inner product with ones is the only element that is not zero.
         for dim in [16, 5] {
             let mut a = vec![0; 2 * dim];
             a[6..8].copy_from_slice(&bits.to_le_bytes());

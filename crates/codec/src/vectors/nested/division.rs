@@ -21,7 +21,7 @@ pub(super) struct Divided {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rest {
-    /// Value and number of the remaining bits. The lowest ones may be omitted if they are zero.
+    /// Value and number of the remaining bits. The lowest bits may be omitted if they are zero.
     Bits(u32, u32),
     /// A float below one step: its exponent and its mantissa.
     Exponent(u8, u32),
@@ -31,8 +31,7 @@ impl Division {
     pub(super) fn of(element: Element, step: u8) -> Option<Division> {
         let step = u32::from(step);
         let float = |mantissa, most| {
-            // So the middle of the first step is not subnormal, and the middle of the last one
-            // finite.
+            // These bounds keep the middle of the first step normal, and of the last step finite.
             (2..=most)
                 .contains(&step)
                 .then_some(Division::Float { mantissa, step })

@@ -19,8 +19,8 @@ pub(super) struct Endpoint {
     failed: Arc<AtomicI8>,
 }
 
-/// UCX relies on lengths inside the bytes, of one or two bytes each. If one is wrong, UCX reads the
-/// zeros behind, and no other memory.
+/// An address or a key, followed by zeros. UCX relies on lengths inside these bytes. If a length is
+/// wrong, UCX reads the zeros, and no other memory.
 pub(super) fn padded(bytes: &[u8]) -> Vec<u8> {
     let mut padded = bytes.to_vec();
     padded.resize(bytes.len() + (256 << 10), 0);
@@ -91,7 +91,7 @@ impl Endpoint {
 
     /// Does not wait for the other side. Afterwards the connection must not be used.
     pub(super) fn close(&self, worker: &Worker) {
-        // UCX cannot force such a close. The endpoint ends with the worker.
+        // If UCX does not notice the end of the other side, it cannot force a close.
         if !self.notices {
             return;
         }

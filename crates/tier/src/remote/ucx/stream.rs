@@ -135,7 +135,7 @@ impl Streams {
         notice_when_gone(&socket)?;
         socket.set_nonblocking(true)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        // No event is processed before the endpoint exists, and no step until its storage can fail.
+        // No event is processed before the endpoint exists. No step before its storage can fail.
         let endpoint = Endpoint::new(&worker, &theirs).map_err(io::Error::other)?;
         let line = Arc::new(Line {
             bell,
@@ -305,8 +305,8 @@ impl Inside {
         unsafe { (functions.ucp_stream_data_release)(self.endpoint.raw(), start) };
     }
 
-    /// Like [`take`](Self::take), after network events. Stops as soon as there are bytes, so that
-    /// later bytes wait in the network.
+    /// Like [`take`](Self::take), but also processes network events. Stops as soon as there are
+    /// bytes, so that later bytes wait in the network.
     fn receive(&mut self, out: &mut [u8]) -> io::Result<usize> {
         loop {
             let taken = self.take(out)?;
@@ -433,8 +433,8 @@ impl Line {
         unsafe { BorrowedFd::borrow_raw(self.wakes) }
     }
 
-    /// Sleeps for `left` at the longest. Returns true if a pending event kept the worker from being
-    /// armed.
+    /// Sleeps for `left` at the longest. Returns true if the worker's descriptor could not be
+    /// armed, because of a pending event.
     fn wait(
         &self,
         mut inside: MutexGuard<'_, Inside>,
@@ -520,8 +520,8 @@ impl Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        // So the other side sees an end and not an error. A failure is harmless: the other side has
-        // ended.
+        // The socket is shut down before UCX informs the other side, so that it sees an end and not
+        // an error. A failure is harmless: the other side has ended.
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }

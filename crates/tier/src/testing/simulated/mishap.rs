@@ -160,7 +160,8 @@ impl SimVolume {
         });
     }
 
-    /// The operation that failed by [`fail_call`](SimVolume::fail_call), which otherwise ends.
+    /// The operation that failed by [`fail_call`](SimVolume::fail_call). Without one, cancels the
+    /// failure.
     pub fn failed(&self) -> Option<(Operation, String)> {
         let mut state = self.lock_state();
         state.trip = None;
