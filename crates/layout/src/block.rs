@@ -94,10 +94,7 @@ fn further_checksum(page: &[u8], first: u64, at: usize) -> (u64, u32) {
     )
 }
 
-/// Writes the checksums of all blocks of the page that starts at block `first`.
-///
-/// # Panics
-/// Panics if `page` is not a positive number of whole blocks.
+/// Writes the checksums of all blocks of the page, at least one, that starts at block `first`.
 pub(crate) fn seal_page(page: &mut [u8], first: u64) {
     for at in 1..page.len() / BLOCK {
         let (_, sum) = further_checksum(page, first, at);

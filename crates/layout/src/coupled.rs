@@ -894,7 +894,6 @@ mod tests {
         assert!(matches!(error, LayoutError::WrongKind { .. }));
     }
 
-    /// Today's code writes the bytes of an index that is never replaced.
     #[test]
     fn the_frozen_index_is_written_to_the_byte() {
         let path = concat!(

@@ -466,7 +466,6 @@ mod tests {
                 let (least, largest) = view.ends();
                 assert_eq!(view.find(largest + 1), Err(view.len()));
                 assert!((least..=largest).contains(&id));
-                // Another node changes its first byte, as `offset` gives it, or a byte after it.
                 let mut others = nodes.clone();
                 others[id as usize] ^= 1;
                 if u64::from(others[id as usize]) < file.entries() {

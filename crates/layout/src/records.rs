@@ -44,11 +44,8 @@ impl RecordsBuilder {
         self.count == self.geometry.nodes_per_page
     }
 
-    /// Appends a record and returns its bytes after the list, which are zero.
-    ///
-    /// # Panics
-    /// Panics if the page is full, the vector has the wrong length, or there are more than R
-    /// neighbours.
+    /// Appends a record to a page with space for it. Returns its bytes after the list, which are
+    /// zero.
     pub(crate) fn push(&mut self, id: u64, vector: &[u8], neighbours: &[u32]) -> &mut [u8] {
         let geometry = &self.geometry;
         assert!(self.count < geometry.nodes_per_page, "the page is full");

@@ -198,7 +198,6 @@ enum Owner {
 /// The bytes of a read: a pooled buffer, or a slice of memory. A block belongs to its thread. Drop
 /// it soon, so that the next read can use its buffer.
 pub struct Block {
-    /// The bytes of the block begin `skip` bytes after it.
     pointer: NonNull<u8>,
     skip: usize,
     len: usize,
@@ -237,7 +236,6 @@ impl Block {
         }
     }
 
-    /// The part of this block from byte `skip` on, of at most `len` bytes.
     pub(crate) fn part(mut self, skip: u32, len: u32) -> Block {
         let skip = (skip as usize).min(self.len);
         self.len = (len as usize).min(self.len - skip);
@@ -245,10 +243,7 @@ impl Block {
         self
     }
 
-    /// Writes bytes into this block.
-    ///
-    /// # Panics
-    /// Panics if `at..at + bytes.len()` is not within the block.
+    /// Writes bytes into this block, which must contain `at..at + bytes.len()`.
     pub(crate) fn fill(&mut self, at: usize, bytes: &[u8]) {
         assert!(at <= self.len && bytes.len() <= self.len - at);
         // SAFETY: `at` and the length were checked against the `len` bytes of the block, which is

@@ -75,7 +75,6 @@ impl Map {
             .len(room)
             .map_raw_read_only(file)
             .map_err(failed)?;
-        // Read-ahead would load neighbouring pages that are not needed.
         let _ = map.advise(Advice::Random);
         Ok((Map(map), len))
     }
@@ -103,7 +102,6 @@ impl Image {
         }
     }
 
-    /// The length is looked up again if a read ends beyond it, since the file may have grown.
     fn len_for(&self, request: Request) -> u64 {
         let len = self.len();
         let end = request.offset.saturating_add(request.len.into());

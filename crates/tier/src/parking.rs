@@ -106,7 +106,6 @@ impl Parking {
         }
     }
 
-    /// Only the first waker raises the signal.
     #[cold]
     fn call(&self) {
         let called =

@@ -184,10 +184,7 @@ impl Reactor {
         self.reads.borrow().in_flight()
     }
 
-    /// Queues a read, whose completion goes to `inbox`.
-    ///
-    /// # Errors
-    /// Fails if the system refuses memory for the bytes of the read.
+    /// Queues a read, whose completion goes to `inbox`. Fails if the system refuses memory for it.
     pub(crate) fn submit(&self, inbox: &Rc<Inbox>, request: Request) -> Result<(), TierError> {
         let block = self.buffers.take(request.len as usize)?;
         let read = self.reads.borrow_mut().add(inbox, request, block);

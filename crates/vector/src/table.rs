@@ -45,7 +45,6 @@ impl DistanceTable {
         &self.entries
     }
 
-    /// The caller fills the entries.
     pub(crate) fn reshape(&mut self, code_bytes: usize) -> &mut [f32] {
         self.code_bytes = code_bytes;
         self.entries.resize(code_bytes * 256);

@@ -25,7 +25,6 @@ pub fn low_bits(count: usize, nodes: u32) -> u32 {
     }
 }
 
-/// `ids` must ascend.
 pub(super) fn bits(ids: &[u32], low: u32) -> usize {
     match ids.last() {
         None => 0,

@@ -271,7 +271,6 @@ fn read_places(
     bit
 }
 
-/// Stores the node number `step(distance)` of each distance in `ids`.
 #[inline(always)]
 fn read_distances<'a>(
     bytes: &[u8],

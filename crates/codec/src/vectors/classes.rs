@@ -231,7 +231,6 @@ struct Trainer<'a> {
 }
 
 impl Classes {
-    /// `None` if the sample has fewer than `FEWEST_SAMPLES` vectors.
     pub(super) fn train(
         element: Element,
         vector_bytes: usize,
@@ -336,7 +335,6 @@ impl Trainer<'_> {
         Classes::new(self.vector_bytes, codes, classes)
     }
 
-    /// Groups without vectors keep their classes.
     fn reclass(&self, model: &Classes) -> Vec<u8> {
         let mut bits = vec![[0u32; TABLES]; model.classes.len()];
         for (group, vector) in self.vectors() {

@@ -67,7 +67,6 @@ fn exponent(half: bool, bits: u32) -> u8 {
 }
 
 impl FloatSplit {
-    /// `None` for elements that are no floats.
     pub(super) fn train(element: Element, dim: usize, sample: &[u8]) -> Option<FloatSplit> {
         let half = match element {
             Element::F32 => false,
@@ -214,7 +213,6 @@ impl FloatSplit {
         }
     }
 
-    /// The slice `low` may continue after the low plane.
     #[inline(always)]
     fn low(&self, low: &[u8], i: usize) -> u32 {
         let bits = self.low_bits();

@@ -507,7 +507,6 @@ impl NestedModel {
         Ok(())
     }
 
-    /// The remaining bits of the element start at `bit`.
     #[inline(always)]
     fn element(
         &self,

@@ -120,7 +120,6 @@ fn extreme_vectors_come_back() {
     for element in ELEMENTS {
         let shape = shape(element, 64);
         let size = shape.vector_bytes();
-        // NaNs with payloads, infinities, zeros of both signs, denormals, and extreme numbers.
         let floats: Vec<u8> = [
             0x7fc0_0001u32,
             0xffff_ffff,
@@ -229,7 +228,6 @@ fn floats_that_once_were_shorter_lose_their_zeros() {
             "{zeros}: {coded} of {}",
             rows.len()
         );
-        // Ones in mantissa bits that are zero in the whole sample.
         let full: Vec<u8> = bell(9, 0.05).take(dim).flat_map(f32::to_le_bytes).collect();
         let bytes = round_trip(&model, &full, None);
         assert_eq!(bytes == full.len() + 1, zeros > 0);

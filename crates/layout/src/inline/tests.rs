@@ -303,7 +303,6 @@ fn wrong_counts_slots_and_degrees_are_refused() {
     damaged[6] = 1;
     let error = InlineView::open(&shape, &damaged, 0, None, false, "i").unwrap_err();
     assert!(matches!(error, LayoutError::Reserved { offset: 4102, .. }));
-    // The degree of the second record.
     let mut damaged = page;
     damaged[8 + 92 + 24] = 9;
     let view = InlineView::open(&shape, &damaged, 0, None, false, "i").unwrap();
@@ -368,7 +367,6 @@ fn header_round_trip_and_contradictions() {
     assert!(matches!(error, LayoutError::WrongKind { .. }));
 }
 
-/// Today's code writes the bytes of an index that is never replaced.
 #[test]
 fn the_frozen_index_is_written_to_the_byte() {
     let read = |name: &str| {

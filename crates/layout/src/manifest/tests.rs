@@ -513,7 +513,6 @@ fn manifests_of_earlier_versions_are_written_as_they_were() {
         assert_eq!(keys(&text), expected);
         assert!(text.ends_with("  ]\n}\n"), "{text}");
     }
-    // A text value that looks like a key does not count as one.
     let odd = Manifest {
         preset: "\n  \"layout\": \"".into(),
         order: "  \"placement\": null".into(),

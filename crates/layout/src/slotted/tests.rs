@@ -647,7 +647,6 @@ fn a_byte_too_many_is_refused() {
             _ => (room, room),
         };
         let mut page = build(shape, 0, 0, &[node(kind, 1, list, vector)]);
-        // The least length of a list or, without lists, of a vector.
         let at = if shape.has_lists() { 12 } else { 16 };
         let length = u32::from_le_bytes([page[at], page[at + 1], page[at + 2], page[at + 3]]);
         page[at..at + 4].copy_from_slice(&(length + 1).to_le_bytes());

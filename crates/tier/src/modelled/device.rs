@@ -275,7 +275,6 @@ mod tests {
         bytes as f64 / (end as f64 / 1000.0)
     }
 
-    /// The share of the bandwidth that `share` percent of reads of 128 bytes cost.
     fn slowdown(kind: DeviceKind, others: u32, share: u64) -> f64 {
         let mixed = bandwidth(kind, &[(100 - share, others), (share, 128)]);
         1.0 - mixed / bandwidth(kind, &[(100, others)])

@@ -16,7 +16,6 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// 0 if `n` is 0. The bias is too small for any test to detect.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         if n == 0 {
             0

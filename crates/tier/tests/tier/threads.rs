@@ -521,7 +521,6 @@ fn a_pool_owns_what_is_submitted_until_it_has_ended() {
             let taken = pool.submit(1 + number % 3, Arc::new(work));
             assert_eq!(taken, [1, 2, 2][number % 3]);
         }
-        // The last worker drops the work that has not ended.
         pool.run(2, &|_, _| {});
         drop(pool);
         if !own {

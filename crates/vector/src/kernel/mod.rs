@@ -150,10 +150,7 @@ macro_rules! routines {
 pub(crate) use routines;
 
 impl Routines {
-    /// The functions of an instruction set.
-    ///
-    /// # Panics
-    /// Panics if the processor does not have the set.
+    /// The functions of an instruction set, which the processor must have.
     pub(crate) fn of(isa: InstructionSet) -> &'static Routines {
         assert!(
             InstructionSet::available().contains(&isa),

@@ -104,7 +104,6 @@ fn iterations_pay() {
     assert!(one < none && twelve < one, "{none} {one} {twelve}");
 }
 
-/// 1,500 vectors of spread 1, and 1,500 vectors of spread 0.01.
 fn of_two_densities() -> Vec<f32> {
     let mut rows = sample(3000, 16, 9);
     for x in &mut rows[1500 * 16..] {
@@ -300,7 +299,6 @@ fn huge_and_tiny_numbers_do_no_harm() {
 fn numbers_at_the_bound_are_quantised_as_well_as_small_ones() {
     let (dim, count) = (6, 3_000);
     let small = sample(count, dim, 8);
-    // The mean squared error as a share of the largest distance.
     let quality = |vectors: &[f32], most: f32| {
         let quantiser = ProductQuantizer::train(vectors, dim, 3, &training(1)).unwrap();
         let mut codes = vec![0; count * 3];

@@ -244,7 +244,6 @@ fn what_a_page_cannot_have_is_refused() {
 
 #[test]
 fn a_page_does_not_go_on_on_one_of_another_time() {
-    // Each page is intact, and has the same header in both files.
     let (mut old, new) = (vectors([3000, 4500, 9000]), vectors([3000, 4500, 9000]));
     old.iter_mut().for_each(|(_, vector)| vector.reverse());
     let (old, new) = (write(0, &old), write(0, &new));

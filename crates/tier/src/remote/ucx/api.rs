@@ -219,10 +219,7 @@ functions! {
     ucs_global_opts_set_value: fn(*const c_char, *const c_char) -> Status;
 }
 
-/// The first call loads the library; if that fails, the next call tries again.
-///
-/// # Errors
-/// Fails if the library is not installed, or is too old.
+/// The first call loads the library; if it is not installed or too old, the next call tries again.
 pub(super) fn functions() -> Result<&'static Functions, String> {
     static LOADED: OnceLock<Functions> = OnceLock::new();
     match LOADED.get() {
