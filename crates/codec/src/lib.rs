@@ -17,9 +17,7 @@
 //!
 //! Lists and vectors are coded with a *model*, which is trained on a sample and stored once for
 //! each file or segment ([`ListModel::to_bytes`], [`SegmentModel::to_bytes`]). A model codes any
-//! input exactly, but input unlike the sample takes more bits. The codes of DecoupleVS (sections
-//! 3.2 and 3.3 of the paper) are [`ListModel::elias_fano`], and [`SegmentModel::huffman`] with
-//! [`xor_delta::choose_base`].
+//! input exactly, but input unlike the sample takes more bits.
 //!
 //! A decoder of arbitrary bytes decodes or returns a [`CodecError`], never panics, and allocates at
 //! most a small multiple of its input. Checksums of pages detect damage that a decoder does not.

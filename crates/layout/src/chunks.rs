@@ -40,9 +40,6 @@
 //! If the first page has only garbage, its last node is the segment's first node - 1, modulo 2^32.
 //! If no record starts on a page, its last node is that of the page before. The bit of a page is
 //! set if its last record continues on the next page.
-//!
-//! Without garbage a chunk takes `4 p + 12 + V` bytes, and a bit for each page if records span
-//! pages, as in the paper's formula ([`chunk_bytes_for`]).
 
 mod dead;
 

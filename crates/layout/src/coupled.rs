@@ -27,8 +27,7 @@
 //! 12+V+4*R     4  the node u32, none twice on a page; on relocated pages only
 //! ```
 //!
-//! Nodes fill the pages in order, so a node's page and slot are computed. A block's number is its
-//! offset in the file divided by 4096.
+//! Nodes fill the pages in order, so a node's page and slot are computed.
 //!
 //! A rewritten record goes to a *relocated* page, which stores the node of each record in four more
 //! bytes. If a page has one record and no space for these bytes, its shape has no relocated pages.

@@ -3,10 +3,6 @@
 //! A vector is a *row*: `dim` elements of one [`Element`] type, little-endian, at any alignment, as
 //! in a file or a page.
 //!
-//! - A [`Kernel`] computes the distance between two rows, at the cost of one indirect call.
-//! - A [`ProductQuantizer`] replaces a vector by a code of a few bytes.
-//! - A [`DistanceTable`] estimates the distances from one query to many codes.
-//!
 //! ```text
 //!   bytes ──Kernel──────────────────────────> exact distance
 //!   f32   ──ProductQuantizer::encode──> code ─┐
