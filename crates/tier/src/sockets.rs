@@ -26,7 +26,6 @@ impl Thread {
     ///
     /// # Errors
     /// [`TierError::Socket`] if the system cannot watch the socket.
-    /// [`TierError::Socket`] if the system cannot watch the socket.
     ///
     /// ```
     /// use std::io::{Read, Write};
