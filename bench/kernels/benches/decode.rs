@@ -2,8 +2,8 @@
 //! `cargo bench --manifest-path bench/kernels/Cargo.toml --bench decode [-- filter]`.
 //!
 //! One thread decodes a thousand different codes in turn, all in the cache, so that the processor
-//! cannot learn one of them. The numbers are made with the distributions of real data.
-//! `examples/ratios.rs` measures files.
+//! cannot learn one. The numbers have the distributions of real data; `examples/ratios.rs` measures
+//! files.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -25,7 +25,6 @@ fn numbers(seed: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// Numbers of a bell curve around 0: sums of six uniform numbers.
 fn bell(seed: u64) -> impl Iterator<Item = f32> {
     let mut numbers = numbers(seed);
     std::iter::from_fn(move || {
@@ -132,7 +131,6 @@ fn vectors(c: &mut Criterion) {
     }
 }
 
-/// The leading parts of such floats, alone and with the trailing ones.
 fn parts(c: &mut Criterion) {
     let floats: Vec<u8> = bell(2)
         .zip(numbers(3))

@@ -2,8 +2,8 @@
 //! `cargo bench --manifest-path bench/kernels/Cargo.toml --bench kernels [-- filter]`.
 //!
 //! Figures are for one thread. `distance` and `pair` work in the cache. `gather` reads rows of a
-//! matrix that exceeds the cache, in the portions of a graph build (64 rows chosen at random).
-//! `score` does the same with codes.
+//! matrix that exceeds the cache, 64 random rows at a time, as a graph build does; `score` reads
+//! codes.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -23,14 +23,12 @@ fn numbers(seed: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Rows of ordinary numbers: from 0 to 1 for floats.
 fn rows(element: Element, elements: usize) -> Vec<u8> {
     let numbers = numbers(1).take(elements);
     match element {
         Element::F32 => numbers
             .flat_map(|x| (x as f32 / (1u64 << 31) as f32).to_le_bytes())
             .collect(),
-        // The exponents of 0.25 to 1, any fraction.
         Element::F16 => numbers
             .flat_map(|x| (0x3400 + x as u16 % 0x0800).to_le_bytes())
             .collect(),
@@ -71,7 +69,6 @@ fn kernels(c: &mut Criterion) {
 
 const PORTION: usize = 64;
 
-/// Portions of ids from all over `count`.
 fn portions(count: usize) -> Vec<Vec<u32>> {
     let mut ids = numbers(3).map(|x| (x % count as u64) as u32);
     (0..1024)

@@ -1,15 +1,13 @@
 //! Opening an index:
 //! `cargo bench --manifest-path bench/kernels/Cargo.toml --bench open [-- filter]`.
 //!
-//! An `aisaq` index has its codes in its nodes, so that opening takes the same time for any size.
-//! The figures for 1,000, 10,000 and 20,000 vectors of the fixture must be equal.
-//! `STRATANN_INDEXES=a.idx,b.idx` adds your own indexes.
+//! An `aisaq` index has its codes in its nodes, so opening must take the same time for 1,000,
+//! 10,000 and 20,000 vectors. `STRATANN_INDEXES=a.idx,b.idx` adds your own indexes. The files are
+//! in the page cache.
 //!
 //! - `open`: [`Index::open`], including the codebook
 //! - `switch`: opens and closes another index of a catalog that holds the codebook already
 //! - `found`: checks whether an open index of a catalog is still the one on disk
-//!
-//! The files are in the page cache.
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -27,7 +25,6 @@ const FIXTURE: &str = concat!(
 );
 const ROWS: [usize; 3] = [1_000, 10_000, 20_000];
 
-/// Builds the indexes of the fixture's rows, with one codebook.
 fn indexes(folder: &Path) -> Result<Vec<(String, PathBuf)>, stratann::Error> {
     let file = VectorFile::open(FIXTURE)?;
     let mut bytes = vec![0; file.rows() * file.row_bytes()];

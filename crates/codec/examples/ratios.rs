@@ -4,9 +4,8 @@
 //! Files with the extensions `.u8bin .i8bin .hbin .fbin` have vectors (u32 number of rows, u32
 //! dimension, then the rows). Files with the extension `.lists` have adjacency lists (u32 number of
 //! nodes, u32 degree bound, then for each node its u32 number of neighbours and their u32 node
-//! numbers). The program encodes and decodes all input, and compares the result with the input. It
-//! times 100 passes of one thread over the first 2,000 codes, which fit the cache, and prints the
-//! fastest pass. The passes are so short that even a busy machine does not interrupt all of them.
+//! numbers). The program checks the round trip of all input. It prints the fastest of 100 passes of
+//! one thread over the first 2,000 codes, which fit the cache.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -20,9 +19,8 @@ use stratann_codec::{
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// The number of codes whose decoding is timed.
 const TIMED: usize = 2_000;
-/// The size in bytes of a chunk in the DecoupleVS paper, before compression.
+/// The bytes of a chunk in the DecoupleVS paper, before compression.
 const CHUNK: usize = 4 << 20;
 
 fn main() -> Outcome {
@@ -55,7 +53,7 @@ fn words(bytes: &[u8]) -> Vec<u32> {
         .collect()
 }
 
-/// Returns the mean nanoseconds of a call, in the fastest of 100 passes of `count` calls.
+/// The fastest of 100 passes of `count` calls.
 fn nanoseconds(count: usize, mut call: impl FnMut(usize)) -> f64 {
     (0..100)
         .map(|_| {
@@ -172,8 +170,6 @@ fn vectors(element: Element, bytes: &[u8]) -> Outcome {
         shape.dim()
     );
 
-    // The codec of the DecoupleVS paper has one table for the segment, and a base vector for each
-    // chunk whose codes it shortens.
     let chunk = CHUNK / size * size;
     let bases: Vec<Option<Vec<u8>>> = rows
         .chunks(chunk)
@@ -212,7 +208,6 @@ fn vectors(element: Element, bytes: &[u8]) -> Outcome {
     Ok(())
 }
 
-/// Measures the codes of vectors in two parts.
 fn measure_parts(model: &NestedModel, rows: &[u8]) -> Outcome {
     let model = NestedModel::from_bytes(&model.to_bytes())?;
     let size = model.shape().vector_bytes();

@@ -1,15 +1,11 @@
-//! Access to single bits of a byte string: a writer, and windows of bits that are read from either
-//! end.
+//! Access to single bits of a byte string, from either end.
 
-/// A window has at least this number of bits. In a window, bits beyond the end of the bytes are
-/// zero.
+/// The least number of bits of a window. Bits beyond the end of the bytes are zero.
 pub(crate) const WINDOW: u32 = 57;
 
-/// Appends bits to a byte vector, lowest bit first.
 pub(crate) struct BitWriter<'a> {
     out: &'a mut Vec<u8>,
     buffer: u64,
-    /// The number of used bits of `buffer`. Between calls, it is at most 7.
     filled: u32,
 }
 
@@ -22,8 +18,7 @@ impl<'a> BitWriter<'a> {
         }
     }
 
-    /// Appends the lowest `bits` bits of `value`. `bits` is at most 57, and all other bits of
-    /// `value` must be zero.
+    /// Appends the lowest `bits` bits, at most 57, of `value`, whose other bits must be zero.
     #[inline]
     pub(crate) fn put(&mut self, value: u64, bits: u32) {
         debug_assert!(bits <= WINDOW && (value >> bits) == 0);
@@ -36,7 +31,6 @@ impl<'a> BitWriter<'a> {
         }
     }
 
-    /// Appends the last byte if it is not full. Its unused bits are zero.
     pub(crate) fn finish(self) {
         if self.filled > 0 {
             self.out.push(self.buffer as u8);
@@ -44,12 +38,11 @@ impl<'a> BitWriter<'a> {
     }
 }
 
-/// Returns the bits from bit `bit` on, at least [`WINDOW`] bits. Bits beyond the end are zero.
+/// The bits from bit `bit` on, at least [`WINDOW`] bits. Bits beyond the end are zero.
 #[inline(always)]
 pub(crate) fn window(bytes: &[u8], bit: usize) -> u64 {
     let at = bit >> 3;
-    // The compiler knows that `at + 8` cannot overflow, so the check of the range is one
-    // comparison.
+    // `at + 8` cannot overflow, so the check of the range is one comparison.
     let word = match bytes
         .get(at..at + 8)
         .and_then(|rest| rest.first_chunk::<8>())
@@ -60,7 +53,6 @@ pub(crate) fn window(bytes: &[u8], bit: usize) -> u64 {
     word >> (bit & 7)
 }
 
-/// Returns a [`window`] of a backward stream.
 #[inline(always)]
 pub(crate) fn window_backward(bytes: &[u8], bit: usize) -> u64 {
     let at = bit >> 3;
@@ -90,7 +82,6 @@ fn backward_at_start(rest: &[u8]) -> u64 {
     u64::from_be_bytes(eight)
 }
 
-/// The number of bits of `value` without leading zeros: 0 for 0, 32 for `u32::MAX`.
 pub(crate) fn bit_length(value: u32) -> u32 {
     32 - value.leading_zeros()
 }

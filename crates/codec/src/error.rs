@@ -1,8 +1,7 @@
 //! The errors of this crate: a decoder refuses bytes, or an encoder refuses input.
 
-/// The error of a decoder, if the bytes are not a valid code or were coded with another model. Also
-/// the error of an encoder that refuses its input. The caller that read the bytes from a file adds
-/// the path and the offset to the error.
+/// An encoder or a decoder refuses its input. A caller that read the input from a file adds path
+/// and offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {

@@ -1,5 +1,4 @@
-//! Lossless codecs for the contents of an index: adjacency lists and vectors. They convert bytes to
-//! bytes, without I/O or threads.
+//! Lossless codecs for adjacency lists and vectors, without I/O or threads.
 //!
 //! ```text
 //! lists      the neighbours of a node, a set of u32 node numbers
@@ -17,14 +16,11 @@
 //! ```
 //!
 //! Lists and vectors are coded with a *model*, which is trained on a sample and stored once for
-//! each file or segment ([`ListModel::to_bytes`], [`SegmentModel::to_bytes`]). A model can code any
-//! input. If the input is unlike the sample, the code is longer, but still exact. The codes of
-//! DecoupleVS (sections 3.2 and 3.3 of the paper) are [`ListModel::elias_fano`], and
-//! [`SegmentModel::huffman`] with [`xor_delta::choose_base`].
+//! each file or segment ([`ListModel::to_bytes`], [`SegmentModel::to_bytes`]). A model codes any
+//! input exactly, but input unlike the sample takes more bits.
 //!
-//! A decoder accepts arbitrary bytes: it decodes them or returns a [`CodecError`]. It never panics.
-//! It allocates at most a small multiple of the size of its input. A decoder does not detect all
-//! damage to the bytes, but the checksums of the index's pages do.
+//! A decoder of arbitrary bytes decodes or returns a [`CodecError`], never panics, and allocates at
+//! most a small multiple of its input. Checksums of pages detect damage that a decoder does not.
 //!
 //! # Bits
 //!

@@ -2,7 +2,6 @@
 
 use crate::error::CodecError;
 
-/// Reads a model's bytes from front to back.
 pub(crate) struct Reader<'a> {
     what: &'static str,
     bytes: &'a [u8],
@@ -10,7 +9,7 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Creates a reader that is positioned after the version byte. The version must be `version`.
+    /// The reader is positioned after the version byte, which must be `version`.
     pub(crate) fn new(
         what: &'static str,
         version: u8,
@@ -51,7 +50,7 @@ impl<'a> Reader<'a> {
         Ok(u32::from_le_bytes(four))
     }
 
-    /// Returns an error if bytes are left after the model.
+    /// Refuses bytes after the model.
     pub(crate) fn finish(self) -> Result<(), CodecError> {
         if self.at != self.bytes.len() {
             return Err(CodecError::Length {

@@ -1,42 +1,35 @@
 //! Canonical prefix codes (length-limited Huffman codes) and the tables that decode them.
 //!
-//! The lengths of the words define a code. The words are numbered by length, then by symbol. The
-//! lowest bit of a word is written first, so a word is its number with reversed bits. Every code is
-//! *complete*: any bits can be decoded, so a decoder needs no check for invalid words.
+//! The lengths of the words define a code. The words are numbered by length, then by symbol, and
+//! written lowest bit first, so a word is its number with reversed bits. Every code is *complete*:
+//! any bits can be decoded, so a decoder needs no check for invalid words.
 //!
 //! ```text
 //! bytes of a code over n symbols: for each symbol a nibble, the length of its word or 0;
 //!                                 the lower nibble of a byte is first
 //! ```
 //!
-//! In a code over bytes, symbol 256 is the *escape*: its word is followed by an unchanged byte.
-//! Bytes that are rare or missing in the sample have no word of their own and are escaped. If each
-//! of them had a word, the words of other bytes would be longer.
+//! In a code over bytes, symbol 256 is the *escape*, followed by an unchanged byte. Bytes that are
+//! rare in the sample are escaped, since a word for each would make other words longer.
 
 use crate::bits::BitWriter;
 use crate::error::CodecError;
 use crate::model::Reader;
 
-/// The maximum number of bits of a word in any code.
 pub(crate) const MAX_LENGTH: u32 = 12;
-/// The symbol of the escape in a code over bytes.
 pub(crate) const ESCAPE: usize = 256;
-/// The number of symbols of a code over bytes.
 pub(crate) const BYTE_SYMBOLS: usize = 257;
 
-/// A complete prefix code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PrefixCode {
-    /// The length of each symbol's word; 0 if the symbol has no word.
     lengths: Vec<u8>,
-    /// The word of each symbol. Its lowest bit is written first.
+    /// The word of each symbol, written lowest bit first.
     words: Vec<u16>,
 }
 
 impl PrefixCode {
-    /// Creates the code with the fewest bits for symbols with these counts. Its words have at most
-    /// `limit` bits. Symbols with a count of 0 have no word. A code has at least two symbols with
-    /// words, so it may give words to symbols with a count of 0.
+    /// The shortest code for these counts, with words of at most `limit` bits. It has two words or
+    /// more.
     pub(crate) fn from_counts(counts: &[u64], limit: u32) -> PrefixCode {
         let mut present: Vec<(u64, u16)> = (0u16..)
             .zip(counts)
@@ -53,11 +46,9 @@ impl PrefixCode {
         PrefixCode::new(package_merge(&present, counts.len(), limit))
     }
 
-    /// Creates a code over bytes, which includes the escape. Of four such codes, the function
-    /// returns the code with the fewest bits for bytes with these counts.
     pub(crate) fn from_byte_counts(counts: &[u64; 256], limit: u32) -> PrefixCode {
         let total: u64 = counts.iter().sum();
-        // A byte gets a word if the ideal length of this word is at most `limit + slack` bits.
+        // A byte gets a word if its ideal length is at most `limit + slack` bits.
         (0..4)
             .map(|slack| {
                 let mut kept = [0u64; BYTE_SYMBOLS];
@@ -84,7 +75,7 @@ impl PrefixCode {
             .expect("four codes were tried")
     }
 
-    /// Creates the code whose words have these lengths. The lengths must form a complete code.
+    /// The lengths must form a complete code.
     fn new(lengths: Vec<u8>) -> PrefixCode {
         let mut words = vec![0u16; lengths.len()];
         let mut next = 0u32;
@@ -102,14 +93,12 @@ impl PrefixCode {
         PrefixCode { lengths, words }
     }
 
-    /// The length of a symbol's word in bits; 0 if the symbol has no word.
     #[inline]
     pub(crate) fn length(&self, symbol: usize) -> u32 {
         u32::from(self.lengths[symbol])
     }
 
-    /// The number of bits that code a byte. For a byte without a word, the bits of the escape are
-    /// included.
+    /// Includes the escape for a byte without a word.
     #[inline]
     pub(crate) fn byte_length(&self, byte: u8) -> u32 {
         match self.length(usize::from(byte)) {
@@ -118,13 +107,12 @@ impl PrefixCode {
         }
     }
 
-    /// Writes the word of a symbol. The symbol must have a word.
+    /// The symbol must have a word.
     #[inline]
     pub(crate) fn put(&self, symbol: usize, writer: &mut BitWriter<'_>) {
         writer.put(u64::from(self.words[symbol]), self.length(symbol));
     }
 
-    /// Writes a byte. If the byte has no word, it is written after the escape.
     #[inline]
     pub(crate) fn put_byte(&self, byte: u8, writer: &mut BitWriter<'_>) {
         if self.length(usize::from(byte)) > 0 {
@@ -141,9 +129,7 @@ impl PrefixCode {
         }
     }
 
-    /// Reads a code over `symbols` symbols with words of at most `limit` bits. Returns an error if
-    /// the code is not complete. A code over bytes that has no word for some byte must have a word
-    /// for the escape.
+    /// Refuses a code that is not complete, and a code over bytes that lacks a byte and the escape.
     pub(crate) fn read(
         reader: &mut Reader<'_>,
         symbols: usize,
@@ -172,8 +158,7 @@ impl PrefixCode {
         Ok(PrefixCode::new(lengths))
     }
 
-    /// Returns a table with an entry for each value of the next `limit` bits: the first symbol in
-    /// these bits, and the length of its word.
+    /// For each value of the next `limit` bits, the first symbol, and the length of its word.
     pub(crate) fn singles(&self, limit: u32) -> Vec<(u16, u8)> {
         let mut singles = vec![(0, 0); 1 << limit];
         for (symbol, (&length, &word)) in self.lengths.iter().zip(&self.words).enumerate() {
@@ -189,9 +174,8 @@ impl PrefixCode {
     }
 }
 
-/// The lengths of the optimal code with words of at most `limit` bits, by the package-merge
-/// algorithm of Larmore and Hirschberg. `present` has at least two pairs of a count and a symbol,
-/// in ascending order.
+/// The lengths of the optimal code, by the package-merge algorithm of Larmore and Hirschberg.
+/// `present` has at least two pairs of a count and a symbol, ascending.
 fn package_merge(present: &[(u64, u16)], symbols: usize, limit: u32) -> Vec<u8> {
     let leaves = || present.iter().map(|&(count, symbol)| (count, vec![symbol]));
     let mut level: Vec<(u64, Vec<u16>)> = Vec::new();
@@ -239,15 +223,13 @@ fn package_merge(present: &[(u64, u16)], symbols: usize, limit: u32) -> Vec<u8> 
 #[derive(Debug, Clone)]
 pub(crate) struct Triples<const SIZE: usize> {
     entries: Box<[u32; SIZE]>,
-    /// The length of the word of each symbol except the escape.
     lengths: Box<[u8; 256]>,
 }
 
 impl<const SIZE: usize> Triples<SIZE> {
-    /// The maximum number of bits that one look-up consumes.
     pub(crate) const LIMIT: u32 = SIZE.trailing_zeros();
 
-    /// Creates the table of `code`. The words of `code` must have at most [`Self::LIMIT`] bits.
+    /// The words of `code` must have at most [`Self::LIMIT`] bits.
     pub(crate) fn new(code: &PrefixCode) -> Triples<SIZE> {
         let singles = code.singles(Self::LIMIT);
         let mut entries = Box::new([0; SIZE]);
@@ -261,8 +243,7 @@ impl<const SIZE: usize> Triples<SIZE> {
                     }
                     break;
                 }
-                // This word needs more bits than are left of the table's index. The look-up took
-                // the missing bits as zeros, but in a stream they may be ones.
+                // This word needs bits that are missing: the look-up took zeros for them.
                 if u32::from(length) > left {
                     break;
                 }
@@ -286,7 +267,6 @@ impl<const SIZE: usize> Triples<SIZE> {
         self.entries[bits as usize & (SIZE - 1)]
     }
 
-    /// The length of a symbol's word.
     #[inline(always)]
     pub(crate) fn length(&self, symbol: u8) -> u32 {
         u32::from(self.lengths[usize::from(symbol)])
@@ -298,7 +278,6 @@ mod tests {
     use super::*;
     use crate::bits::window;
 
-    /// The number of bits of an optimal code without a limit of its words, by Huffman's algorithm.
     fn huffman_bits(counts: &[u64]) -> u64 {
         let mut heap: Vec<u64> = counts.iter().copied().filter(|&c| c > 0).collect();
         let mut bits = 0;
@@ -393,8 +372,7 @@ mod tests {
 
     #[test]
     fn a_code_without_an_escape_must_know_every_byte() {
-        // Byte 0 and the escape have no word. The word of byte 1 has 7 bits, so it takes the space
-        // of two words of 8 bits. The code is complete, but cannot code byte 0.
+        // This code is complete, but cannot code byte 0.
         let mut lengths = [8u8; BYTE_SYMBOLS];
         lengths[0] = 0;
         lengths[1] = 7;

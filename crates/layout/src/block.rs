@@ -6,12 +6,11 @@
 //!      4  4092  payload
 //! ```
 //!
-//! A block's number is its offset in the file divided by 4096; the header block has number 0. The
-//! checksum covers the number too. So a block at a wrong offset is refused, although its bytes are
-//! intact.
+//! A block's number is its offset in the file divided by 4096. The checksum covers it, so an intact
+//! block at a wrong offset is refused.
 //!
-//! A page may consist of several consecutive blocks. The first block of a page has the checksums of
-//! all its blocks, so the payload after the checksums is contiguous:
+//! A page may consist of several blocks. The first one has all checksums, so the payload is
+//! contiguous:
 //!
 //! ```text
 //! offset  size  contents (page of k blocks)
@@ -28,7 +27,6 @@ pub const BLOCK: usize = 4096;
 /// Bytes of a block without its checksum.
 pub const PAYLOAD: usize = BLOCK - 4;
 
-/// The checksum of `bytes` as a part of block number `number`.
 #[inline]
 pub(crate) fn checksum(number: u64, bytes: &[u8]) -> u32 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
@@ -37,18 +35,15 @@ pub(crate) fn checksum(number: u64, bytes: &[u8]) -> u32 {
     digest.finalize() as u32
 }
 
-/// The crc32c of `bytes`.
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
 
-/// The little-endian `u16` at offset `at`. The caller ensures that the number is within `bytes`.
 #[inline]
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// The little-endian `u64` at offset `at`. The caller ensures that the number is within `bytes`.
 #[inline]
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let mut eight = [0; 8];
@@ -56,7 +51,6 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(eight)
 }
 
-/// The little-endian `u32` at offset `at`. The caller ensures that the number is within `bytes`.
 #[inline]
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let mut four = [0; 4];
@@ -75,8 +69,7 @@ pub fn seal(block: &mut [u8], number: u64) {
     block[..4].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Refuses a block that is not [`BLOCK`] bytes long, or whose checksum does not match its bytes and
-/// its number.
+/// Refuses a block of a wrong length, or with a wrong checksum.
 #[inline]
 pub fn check(block: &[u8], number: u64, file: &str) -> Result<(), LayoutError> {
     if block.len() != BLOCK {
@@ -91,8 +84,7 @@ pub fn check(block: &[u8], number: u64, file: &str) -> Result<(), LayoutError> {
     }
 }
 
-/// The number of block `at` of the page that begins at block `first`, and its stored checksum. `at`
-/// is not 0.
+/// Block `at` is not 0, and its page begins at block `first`.
 #[inline]
 fn further_checksum(page: &[u8], first: u64, at: usize) -> (u64, u32) {
     let number = first.saturating_add(at as u64);
@@ -102,23 +94,17 @@ fn further_checksum(page: &[u8], first: u64, at: usize) -> (u64, u32) {
     )
 }
 
-/// Writes the checksums of all blocks of the page that starts at block `first`. A page of one block
-/// is sealed as [`seal`] does.
-///
-/// # Panics
-/// Panics if `page` is not a positive number of whole blocks.
+/// Writes the checksums of all blocks of the page, at least one, that starts at block `first`.
 pub(crate) fn seal_page(page: &mut [u8], first: u64) {
     for at in 1..page.len() / BLOCK {
         let (_, sum) = further_checksum(page, first, at);
         page[4 * at..4 * at + 4].copy_from_slice(&sum.to_le_bytes());
     }
-    // The first block is sealed last, because its checksum covers the checksums of the other
-    // blocks.
+    // The first block is sealed last, because its checksum covers the other checksums.
     seal(&mut page[..BLOCK], first);
 }
 
-/// Refuses a page with a wrong checksum in any block. The caller ensures that `page` is a positive
-/// number of whole blocks.
+/// `page` must be a positive number of whole blocks.
 #[inline]
 pub(crate) fn check_page(page: &[u8], first: u64, file: &str) -> Result<(), LayoutError> {
     check(&page[..BLOCK], first, file)?;
@@ -142,7 +128,6 @@ fn wrong_size(found: usize, number: u64, file: &str) -> LayoutError {
     }
 }
 
-/// The error for a block whose checksum is wrong.
 #[cold]
 pub(crate) fn mismatch(number: u64, stored: u32, computed: u32, file: &str) -> LayoutError {
     LayoutError::Checksum {
@@ -189,8 +174,7 @@ mod tests {
 
     #[test]
     fn checksum_is_crc32c() {
-        // The published check value of CRC-32C. The format depends on it, not on the crate that
-        // computes it.
+        // The published check value of CRC-32C.
         assert_eq!(crc32c::crc32c(b"123456789"), 0xe306_9283);
         let mut bytes = 5u64.to_le_bytes().to_vec();
         bytes.extend_from_slice(b"abc");
@@ -206,13 +190,11 @@ mod tests {
         for bit in 0..page.len() * 8 {
             page[bit / 8] ^= 1 << (bit % 8);
             let error = check_page(&page, 7, "f").unwrap_err();
-            // The error names the offset of the block whose checksum is wrong.
             let block = 7 + (bit / 8 / BLOCK) as u64;
             assert_eq!(error.offset(), Some(block * BLOCK as u64), "bit {bit}");
             page[bit / 8] ^= 1 << (bit % 8);
         }
         check_page(&page, 8, "f").unwrap_err();
-        // Blocks with equal bytes have different checksums, since their numbers differ.
         let (second, third) = (page[4..8].to_vec(), page[8..12].to_vec());
         assert_ne!(second, third);
 

@@ -1,15 +1,11 @@
 //! The data of a segment of vectors that a search needs in memory: the page of each node, and base
-//! vectors. If a chunk has a base vector, its vectors are encoded as differences from the base
-//! vector.
+//! vectors, from which the vectors of a chunk are encoded as differences.
 //!
-//! A segment is a file of kind `Vectors`. Its records are divided into chunks with equal numbers of
-//! records, and each chunk has pages of its own. A file of chunks is the chunk-level metadata of
-//! DecoupleVS (section 3.3).
-//!
-//! Usually each record belongs to a node. A merge may keep the file of a segment although some of
-//! its vectors are deleted. Then the merge rewrites only this file of chunks. A deleted record
-//! becomes *garbage*, a record without a node, and the remaining nodes get consecutive numbers. The
-//! pages of the segment still have the numbers from the time when they were written.
+//! A segment is a file of kind `Vectors`, in chunks of equally many records, each with pages of its
+//! own. A file of chunks is the chunk-level metadata of DecoupleVS (section 3.3). If a merge keeps
+//! the file of a segment with deleted vectors, it rewrites only the file of chunks. A deleted
+//! record becomes *garbage*, without a node, and the remaining nodes are renumbered. The pages keep
+//! their old numbers.
 //!
 //! ```text
 //!   page as it was written   | 300 301 302 303 | 304 305 306 | 307 308 |  first node 300
@@ -42,13 +38,8 @@
 //! | … | ⌈p / 8⌉ | if records span pages: a bit for each page ([`RunsOn`]) |
 //!
 //! If the first page has only garbage, its last node is the segment's first node - 1, modulo 2^32.
-//! The bit of a page is set if its last record continues on the next page. The bit of the last page
-//! is 0.
-//!
-//! Without garbage a chunk takes `4 p + 12 + V` bytes, and another bit for each page if records
-//! span pages. The paper's formula for the size of a chunk is based on these numbers
-//! ([`chunk_bytes_for`]). If no record starts on a page, its last node is the last node of the page
-//! before.
+//! If no record starts on a page, its last node is that of the page before. The bit of a page is
+//! set if its last record continues on the next page.
 
 mod dead;
 
@@ -62,10 +53,8 @@ use crate::runs::{RunsOn, byte_count};
 /// Format version of these files. 1: the first; 2: records span pages.
 pub const FORMAT_VERSION: u32 = 2;
 
-/// Bytes of a chunk besides its boundaries and its base vector.
 const CHUNK_FIXED: usize = 12;
 
-/// The bits for the parts that a chunk has.
 const BASE: u32 = 1;
 const GARBAGE: u32 = 2;
 const RUNS_ON: u32 = 4;
@@ -77,21 +66,18 @@ pub struct Chunk {
     pub first_page: u32,
     /// The number of its pages, which are consecutive.
     pub pages: u32,
-    /// The last node of each of its pages, by the index's node numbers. The nodes that start on a
-    /// page are above the last node of the page before, up to the page's own last node. If the last
-    /// nodes of both pages are equal, no node starts on the page.
+    /// The last node that starts on each page or before it, ascending.
     pub boundaries: Vec<u32>,
-    /// The bytes of the base vector, if vectors are encoded as differences from a base vector.
+    /// The base vector, if vectors are encoded as differences.
     pub base: Option<Vec<u8>>,
 }
 
 /// The decoded file of one segment's chunks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChunksFile {
-    /// The encoding of the vectors: the bytes of a model of the codec.
+    /// The model of the vectors' codec.
     pub model: Vec<u8>,
-    /// The number of records of each chunk; the last chunk may have fewer. All records except dead
-    /// ones belong to nodes.
+    /// The records of each chunk, including dead ones; the last chunk may have fewer.
     pub chunk_vectors: u32,
     /// The chunks, in the order of their nodes and pages.
     pub chunks: Vec<Chunk>,
@@ -161,8 +147,8 @@ impl ChunksFile {
         out
     }
 
-    /// Decodes a payload of the segment that `span` describes. A vector has `vector_bytes` bytes,
-    /// and `file` is the name of the chunks' file in errors.
+    /// Decodes a payload of the segment that `span` describes. `file` names the chunks' file in
+    /// errors.
     ///
     /// # Errors
     /// Fails if the payload has
@@ -225,7 +211,7 @@ impl ChunksFile {
         })
     }
 
-    /// The number of nodes on each page of the segment. `first` is the first node of the segment.
+    /// The number of nodes on each page of the segment, whose first node is `first`.
     pub fn counts(&self, first: u32) -> impl Iterator<Item = u16> + '_ {
         let mut next = first;
         let boundaries = self.chunks.iter().flat_map(|chunk| &chunk.boundaries);
@@ -236,20 +222,18 @@ impl ChunksFile {
         })
     }
 
-    /// The number of records on each page of the segment, including garbage. `first` is the first
-    /// node of the segment.
+    /// The number of records on each page, including garbage. `first` is the segment's first node.
     pub fn records(&self, first: u32) -> impl Iterator<Item = u16> + '_ {
         let counts = (0..).zip(self.counts(first));
         counts.map(|(page, count)| count.wrapping_add(self.dead.of_page(page).len() as u16))
     }
 
-    /// The directory of the segment's pages. `first` is the first node of the segment.
+    /// The directory of the segment's pages. `first` is the segment's first node.
     pub fn pages(&self, first: u32) -> PageDirectory {
         PageDirectory::from_counts(first, self.counts(first))
     }
 
-    /// The chunk that has `node`, in a segment whose first node is `first`; `None` if no chunk
-    /// does.
+    /// The chunk that has `node`, in a segment whose first node is `first`.
     pub fn chunk_of(&self, first: u32, node: u32) -> Option<&Chunk> {
         let mut next = first;
         self.chunks.iter().find(|chunk| {
@@ -263,9 +247,8 @@ impl ChunksFile {
         })
     }
 
-    /// Returns the same pages with more garbage and with renumbered nodes: the first node was
-    /// `from`, and becomes `to`. `dead` has the pages and slots of the newly dead records,
-    /// ascending. No such record may be dead already.
+    /// The same pages with first node `to` instead of `from`, and with more dead slots. `dead` has
+    /// their pages and slots, ascending.
     #[must_use]
     pub fn with_dead(&self, from: u32, to: u32, dead: &[(u32, u16)]) -> ChunksFile {
         let mut counts = self.counts(from);
@@ -296,20 +279,16 @@ impl ChunksFile {
     }
 }
 
-/// The required start of the next chunk.
 struct NextChunk {
     next_page: u64,
     next_node: u64,
-    /// Nodes and records of the remaining chunks.
     nodes_left: u64,
     records_left: u64,
-    /// The dead slots of the pages that were read so far.
     dead: DeadSlots,
     runs: RunsOn,
 }
 
 impl NextChunk {
-    /// Reads a chunk of `records` records.
     fn chunk(
         &mut self,
         reader: &mut PayloadReader<'_>,
@@ -369,7 +348,6 @@ impl NextChunk {
         })
     }
 
-    /// Reads a bit for each page of a chunk: whether the last record of the page continues.
     fn runs(
         &mut self,
         reader: &mut PayloadReader<'_>,
@@ -390,9 +368,8 @@ impl NextChunk {
         Ok(())
     }
 
-    /// Reads the last node of a page, at offset `at`. Returns the number of the page's nodes, which
-    /// is at least `least`. `dead` records of the page are dead, and the remaining part of its
-    /// chunk has `left` records.
+    /// Returns the number of the page's nodes, at least `least`. The rest of the chunk has `left`
+    /// records.
     fn page(
         &mut self,
         reader: &PayloadReader<'_>,
@@ -402,8 +379,7 @@ impl NextChunk {
         dead: u64,
         left: u64,
     ) -> Result<u64, LayoutError> {
-        // The nodes of the page are `next_node..behind`. If the first node is 0 and the page has no
-        // node, its last node is -1.
+        // If the first node is 0 and the page has no node, its last node is -1.
         let behind = match (self.next_node, last) {
             (0, u32::MAX) => 0,
             _ => u64::from(last) + 1,
@@ -423,19 +399,14 @@ impl NextChunk {
     }
 }
 
-/// The dead slots of a chunk that is being read, page by page.
 struct Garbage {
-    /// The number of dead slots of each page; empty if there are none at all.
     counts: std::vec::IntoIter<u16>,
     slots: Vec<u16>,
-    /// The offset of the slots in the payload.
     at: usize,
-    /// The number of slots of the pages that were read.
     taken: usize,
 }
 
 impl Garbage {
-    /// Reads the dead slots of a chunk of `pages` pages, if `any` is set.
     fn read(reader: &mut PayloadReader<'_>, pages: u32, any: bool) -> Result<Garbage, LayoutError> {
         let (mut counts, mut slots) = (Vec::new(), Vec::new());
         if any {
@@ -460,7 +431,6 @@ impl Garbage {
         })
     }
 
-    /// The dead slots of the next page, and their offset.
     fn next_page(&mut self) -> (usize, &[u16]) {
         let count = usize::from(self.counts.next().unwrap_or(0));
         let (at, start) = (self.at + 2 * self.taken, self.taken);
@@ -469,8 +439,7 @@ impl Garbage {
     }
 }
 
-/// Returns an error if the dead slots, at offset `at`, do not ascend, or exceed a page with
-/// `records` records.
+/// Refuses dead slots, at offset `at`, that do not ascend, or exceed a page of `records` records.
 fn check_slots(
     reader: &PayloadReader<'_>,
     at: usize,
@@ -488,16 +457,15 @@ fn check_slots(
     Ok(())
 }
 
-/// The metadata of chunks as a share of the bytes of their vectors: `(V + 12) / C + alpha / 1024`.
-/// `C` is `chunk_bytes`, the bytes of a chunk's vectors before encoding. `alpha` in (0, 1] is the
-/// compressed size of vectors as a share of their size. The result is the beta of DecoupleVS
-/// (section 3.3).
+/// The beta of DecoupleVS (section 3.3): metadata of chunks as a share of their vectors, `(V + 12)
+/// / C + alpha / 1024`. `C` is `chunk_bytes`, before encoding; `alpha` in (0, 1] is the ratio of
+/// compressed to original size.
 pub fn chunk_overhead(chunk_bytes: u64, alpha: f64, vector_bytes: usize) -> f64 {
     (vector_bytes + CHUNK_FIXED) as f64 / chunk_bytes as f64 + alpha / 1024.0
 }
 
-/// The fewest bytes of vectors in a chunk for which [`chunk_overhead`] is at most `overhead`.
-/// `None` if no chunk is large enough, because the boundaries alone exceed this share.
+/// The fewest bytes of a chunk's vectors for which [`chunk_overhead`] is at most `overhead`, if
+/// any.
 pub fn chunk_bytes_for(overhead: f64, alpha: f64, vector_bytes: usize) -> Option<u64> {
     let left = overhead - alpha / 1024.0;
     let bytes = ((vector_bytes + CHUNK_FIXED) as f64 / left).ceil();

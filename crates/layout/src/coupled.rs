@@ -6,10 +6,9 @@
 //!
 //! The header's fields: element code u32, dimension u32, degree R u32, nodes u64.
 //!
-//! A page is `k` consecutive 4 KiB blocks. If a record fits one block, `k` is 1, and a page has as
-//! many records as fit. Otherwise a page has one record, and `k` is as small as possible. The
-//! checksums of all `k` blocks are at the front, so that the records after them are contiguous: a
-//! vector is one slice of the page, whatever its length.
+//! A page is `k` consecutive 4 KiB blocks. If a record fits one block, `k` is 1. Otherwise a page
+//! has one record, and `k` is as small as possible. The checksums are at the front, so that a
+//! vector is one slice of the page.
 //!
 //! ```text
 //! offset    size  contents (page)
@@ -28,14 +27,10 @@
 //! 12+V+4*R     4  the node u32, none twice on a page; on relocated pages only
 //! ```
 //!
-//! Nodes fill the pages in order. So a node's page and slot are computed, without a table. A
-//! block's number is its offset in the file divided by 4096.
+//! Nodes fill the pages in order, so a node's page and slot are computed.
 //!
-//! A rewritten record goes to another page, beside records of any other nodes. So such a
-//! *relocated* page stores the node of each of its records, and has at least one record. It has as
-//! many blocks as the other pages, is in the same file, and has a mark. Its records are four bytes
-//! longer, so it may have fewer records. If a page has one record and no space for these four
-//! bytes, the shape has no relocated pages.
+//! A rewritten record goes to a *relocated* page, which stores the node of each record in four more
+//! bytes. If a page has one record and no space for these bytes, its shape has no relocated pages.
 
 use std::ops::Deref;
 
@@ -51,9 +46,7 @@ pub use crate::geometry::{MAX_DEGREE, MAX_DIMENSION};
 /// Format version of [`FileKind::Graph`]. 1: the first.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Bytes of a node's number on a relocated page.
 const NODE: usize = 4;
-/// The mark of a relocated page, after its count of records.
 const RELOCATED: u16 = 1;
 const NODE_OF: &str = "node of a record";
 
@@ -61,8 +54,7 @@ const NODE_OF: &str = "node of a record";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CoupledShape {
     geometry: Geometry,
-    /// The geometry of relocated pages, which have as many blocks as other pages; `None` if their
-    /// records do not fit into these blocks.
+    /// The geometry of relocated pages; `None` if their records do not fit the blocks of a page.
     relocated: Option<Geometry>,
 }
 
@@ -76,10 +68,8 @@ impl Deref for CoupledShape {
 }
 
 impl CoupledShape {
-    /// The shape for vectors of `dim` elements and at most `degree` neighbours a node.
-    ///
-    /// Refuses a dimension of zero or above [`MAX_DIMENSION`], and a degree of zero or above
-    /// [`MAX_DEGREE`].
+    /// The shape for vectors of `dim` elements and at most `degree` neighbours a node. Refuses 0,
+    /// and numbers above [`MAX_DIMENSION`] or [`MAX_DEGREE`].
     pub fn new(element: Element, dim: usize, degree: usize) -> Result<CoupledShape, LayoutError> {
         let geometry = Geometry::new(element, dim, degree, 0)?;
         let relocated = Geometry::new(element, dim, degree, NODE)?;
@@ -89,8 +79,7 @@ impl CoupledShape {
         })
     }
 
-    /// Nodes on a full relocated page. 0 if the shape has no such pages, because a record with its
-    /// node's number does not fit into the blocks of a page.
+    /// Nodes on a full relocated page; 0 if the shape has no such pages.
     pub fn relocated_per_page(&self) -> usize {
         self.relocated.map_or(0, |geometry| geometry.nodes_per_page)
     }
@@ -106,8 +95,7 @@ impl CoupledShape {
         FileHeader::new(FileKind::Graph, self.file_length(nodes), fields)
     }
 
-    /// Decodes the shape and the number of nodes from a header. Refuses a header that contradicts
-    /// itself.
+    /// Decodes the shape and the number of nodes. Refuses a header that contradicts itself.
     pub fn from_header(
         header: &FileHeader,
         file: &str,
@@ -141,7 +129,6 @@ pub struct PageBuilder {
     shape: CoupledShape,
     records: RecordsBuilder,
     relocated: bool,
-    /// The node of each record of a relocated page; empty on another page.
     nodes: Vec<u32>,
 }
 
@@ -156,18 +143,17 @@ impl PageBuilder {
         }
     }
 
-    /// Empties the page. It will have consecutive nodes; see [`PageBuilder::push`].
+    /// Empties the page, for consecutive nodes ([`PageBuilder::push`]).
     pub fn clear(&mut self) {
         self.records.start(self.shape.geometry, 0);
         self.relocated = false;
         self.nodes.clear();
     }
 
-    /// Empties the page and makes it a relocated one, which stores the node of each record; see
-    /// [`PageBuilder::push_node`].
+    /// Empties the page and makes it a relocated one ([`PageBuilder::push_node`]).
     ///
     /// # Panics
-    /// Panics if the shape has no such pages ([`CoupledShape::relocated_per_page`] is 0).
+    /// Panics if [`CoupledShape::relocated_per_page`] is 0.
     pub fn start_relocated(&mut self) {
         let Some(geometry) = self.shape.relocated else {
             panic!("a record with its node number does not fit into a page of this shape");
@@ -195,8 +181,7 @@ impl PageBuilder {
     /// Appends a node: external id, vector bytes, neighbours as node numbers.
     ///
     /// # Panics
-    /// Panics if the page is full, the vector has the wrong length, there are more than R
-    /// neighbours, or the page was started as a relocated one.
+    /// Panics if the page is full or relocated, or an argument has a wrong length.
     pub fn push(&mut self, id: u64, vector: &[u8], neighbours: &[u32]) {
         assert!(
             !self.relocated,
@@ -205,12 +190,10 @@ impl PageBuilder {
         self.records.push(id, vector, neighbours);
     }
 
-    /// Appends node `node` to a relocated page: external id, vector bytes, neighbours as node
-    /// numbers. Returns `false`, and changes nothing, if the page is full.
+    /// Appends `node` to a relocated page. If the page is full, returns `false`.
     ///
     /// # Panics
-    /// Panics if the page was not started as a relocated one, the node is on it already, the vector
-    /// has the wrong length, or there are more than R neighbours.
+    /// Panics if the page is not relocated or has the node, or an argument has a wrong length.
     pub fn push_node(&mut self, node: u32, id: u64, vector: &[u8], neighbours: &[u32]) -> bool {
         assert!(
             self.relocated,
@@ -226,14 +209,10 @@ impl PageBuilder {
         true
     }
 
-    /// Seals the page as number `page` of its file and returns the bytes of the page.
-    /// [`PageBuilder::clear`] or [`PageBuilder::start_relocated`] starts the next page.
-    ///
-    /// The records stay: more may be pushed, and the page may be finished again under the same or
-    /// another number.
+    /// Seals the page as number `page` of its file. More records may be pushed afterwards.
     ///
     /// # Panics
-    /// Panics if the page is relocated and empty. No file has such a page.
+    /// Panics if the page is relocated and empty.
     pub fn finish(&mut self, page: u64) -> &[u8] {
         assert!(
             !self.relocated || !self.is_empty(),
@@ -252,17 +231,11 @@ pub struct PageView<'a> {
 }
 
 impl<'a> PageView<'a> {
-    /// Opens page `page` of `file`.
+    /// Opens page `page` of `file`. The page itself shows whether it is relocated. If it is not, it
+    /// must have `expected` records; 0 requires a relocated page.
     ///
-    /// The page itself shows whether it is relocated. If it is not, it must have `expected` records
-    /// (`CoupledShape::nodes_on_page`). An `expected` of 0 means a page after the build's pages,
-    /// which must be relocated. A relocated page may have any count.
-    ///
-    /// Returns an error if the bytes are not one page long, or the count of records is impossible.
-    /// A page of consecutive nodes is also refused if `expected` is another count, or 0. With
-    /// `verify`, the method also checks the checksums of the page's blocks, and that a relocated
-    /// page has each node once. Without `verify`, damaged bytes cause no panic, but give wrong
-    /// values.
+    /// With `verify`, the method also checks the checksums, and that a relocated page has each node
+    /// once. Without `verify`, damaged bytes give wrong values, but cause no panic.
     #[inline]
     pub fn open(
         shape: &'a CoupledShape,
@@ -296,14 +269,13 @@ impl<'a> PageView<'a> {
         Ok(view)
     }
 
-    /// Refuses a relocated page without records, and, if `all` is set, one with a repeated node.
+    /// Refuses a relocated page without records and, with `all`, one with a repeated node.
     fn check_nodes(&self, all: bool) -> Result<(), LayoutError> {
         if self.is_empty() {
             let at = 4 * self.shape.blocks_per_page();
             let what = "count of records on the page";
             return Err(self.records.wrong(at, what, 0, "1 or more"));
         }
-        // A page has a few hundred slots at most.
         let twice = |&slot: &usize| self.find(self.named(slot)) != Some(slot);
         let slots = if all { 0..self.len() } else { 0..0 };
         let Some(slot) = slots.into_iter().find(twice) else {
@@ -338,8 +310,7 @@ impl<'a> PageView<'a> {
         self.relocated
     }
 
-    /// The node of the record in slot `slot`. Refuses a slot that does not exist, and a node above
-    /// 2^32 - 1. On a relocated page the value comes from the file, so it may be any `u32`.
+    /// The node of the record in slot `slot`, unchecked on a relocated page.
     #[inline]
     pub fn node_number(&self, slot: usize) -> Result<u32, LayoutError> {
         if slot >= self.len() {
@@ -355,7 +326,7 @@ impl<'a> PageView<'a> {
         })
     }
 
-    /// The slot of `node` on the page, if the page has a record of this node.
+    /// The slot of `node`, if the page has a record of this node.
     #[inline]
     pub fn slot_of(&self, node: u32) -> Option<usize> {
         if self.relocated {
@@ -365,19 +336,16 @@ impl<'a> PageView<'a> {
         (slot < self.len() as u64).then_some(slot as usize)
     }
 
-    /// The slot of `node` on a relocated page.
     #[inline]
     fn find(&self, node: u32) -> Option<usize> {
         (0..self.len()).find(|&slot| self.named(slot) == node)
     }
 
-    /// The node that a relocated page stores for the record in slot `slot`, which must exist.
     #[inline]
     fn named(&self, slot: usize) -> u32 {
         u32_at(self.records.behind(slot), 0)
     }
 
-    /// The first node of a page that is not relocated.
     #[inline]
     fn first_node(&self) -> u64 {
         self.shape.first_node(self.records.page())
@@ -401,7 +369,7 @@ impl<'a> PageView<'a> {
     }
 }
 
-/// A node's record that is read in place.
+/// A node's record, read in place.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeView<'a> {
     /// The external id of the vector.
@@ -412,8 +380,7 @@ pub struct NodeView<'a> {
     pub neighbours: Neighbours<'a>,
 }
 
-/// An adjacency list that is read in place. The numbers come from the file, so they may be any
-/// `u32`.
+/// An adjacency list, read in place. The numbers are unchecked.
 #[derive(Debug, Clone, Copy)]
 pub struct Neighbours<'a> {
     pub(crate) bytes: &'a [u8],
@@ -446,8 +413,7 @@ impl<'a> Neighbours<'a> {
             .map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]))
     }
 
-    /// Replaces the contents of `out` by the neighbours. Allocates only if the capacity of `out` is
-    /// too small.
+    /// Replaces `out` by the neighbours. Allocates only if the capacity is too small.
     #[inline]
     pub fn copy_into(&self, out: &mut Vec<u32>) {
         out.clear();
@@ -465,7 +431,6 @@ mod tests {
         CoupledShape::new(element, dim, degree).unwrap()
     }
 
-    /// A small deterministic generator of numbers.
     fn numbers(seed: u64) -> impl Iterator<Item = u64> {
         let mut state = seed;
         std::iter::repeat_with(move || {
@@ -522,7 +487,6 @@ mod tests {
         builder.finish(page).to_vec()
     }
 
-    /// Checks the node of each slot, and the slot of each node.
     fn assert_nodes(view: &PageView<'_>, numbers: &[u32]) {
         assert_eq!(view.len(), numbers.len());
         for (slot, &number) in numbers.iter().enumerate() {
@@ -545,7 +509,6 @@ mod tests {
             (Element::F32, 1536, 64, 1, 2),
             (Element::F16, 96, 32, 12, 1),
             (Element::I8, 1, 1, 204, 1),
-            // The largest record of one block, and a record with one element more.
             (Element::F32, 1018, 1, 1, 1),
             (Element::F32, 1019, 1, 1, 2),
             (Element::F32, 65_536, 4096, 1, 69),
@@ -626,15 +589,11 @@ mod tests {
             (Element::U8, 128, 64, 10),
             (Element::F32, 384, 64, 2),
             (Element::F32, 1536, 64, 1),
-            // The page has one record less than a page of consecutive nodes.
             (Element::F16, 96, 32, 12),
             (Element::I8, 1, 1, 170),
-            // The largest record of one block that has space for a node number, and a record with
-            // one element more.
             (Element::F32, 1017, 1, 1),
             (Element::F32, 1018, 1, 0),
             (Element::F32, 1019, 1, 1),
-            // The same two records for pages of two blocks.
             (Element::F32, 2040, 1, 1),
             (Element::F32, 2041, 1, 0),
             (Element::F32, 2042, 1, 1),
@@ -669,7 +628,6 @@ mod tests {
         assert_eq!(page[40..46], [4, 3, 2, 1, 2, 1]);
         assert_eq!(page[76..80], [255; 4]);
         assert!(page[80..].iter().all(|&byte| byte == 0));
-        // On a relocated page, the expected count does not matter.
         for expected in [None, Some(0), Some(2), Some(77)] {
             let view = PageView::open(&shape, &page, 0, expected, true, "g").unwrap();
             assert!(view.is_relocated());
@@ -689,7 +647,6 @@ mod tests {
             let first = shape.first_node(page) as u32;
             assert_nodes(&view, &(first..=first + 5).collect::<Vec<_>>());
         }
-        // The numbers are the page after the last possible page, and the largest number.
         for page in [429_496_730, u64::MAX] {
             let bytes = build(shape, page, &nodes);
             let view = PageView::open(&shape, &bytes, page, Some(6), true, "g").unwrap();
@@ -745,7 +702,6 @@ mod tests {
                 assert!(text.contains("reserved byte"), "{text}");
             }
         }
-        // The second record has the node of the first one.
         let (first, record) = (most as u8 - 1, shape.record_bytes() + 4);
         assert_eq!(refused(4 + 2 * record, &[first], false), Ok(most));
         let text = refused(4 + 2 * record, &[first], true).unwrap_err();
@@ -753,7 +709,6 @@ mod tests {
         let expected = format!("g: node of a record at offset {at} is {first}, twice; expected");
         assert!(text.starts_with(&expected), "{text}");
 
-        // A shape without relocated pages.
         assert_eq!(tight.relocated_per_page(), 0);
         let mut page = build(tight, 0, &nodes(&tight, 1, 3));
         page[6] = 1;
@@ -769,7 +724,6 @@ mod tests {
         let nodes = nodes(&shape, most + 1, 8);
         let numbers: Vec<u32> = (0..most as u32 + 1).map(|slot| 1000 - 9 * slot).collect();
         let mut builder = PageBuilder::new(shape);
-        // No byte of an earlier page is left.
         builder.push(7, &[255; 128], &[u32::MAX; 64]);
         builder.start_relocated();
         assert!(builder.is_empty());
@@ -781,7 +735,6 @@ mod tests {
             assert_eq!(builder.finish(3), so_far);
             assert_eq!(builder.is_full(), builder.len() == most);
         }
-        // Now a page of consecutive nodes follows a relocated page.
         builder.clear();
         for (at, (id, vector, neighbours)) in nodes[..2].iter().enumerate() {
             builder.push(*id, vector, neighbours);
@@ -839,7 +792,6 @@ mod tests {
             &PageView::open(&shape, &page, 11, Some(1), true, "g").unwrap(),
             &nodes,
         );
-        // The checksum of the second block includes its number in the file: 1 + 2 * 11 + 1.
         assert_eq!(page[4..8], block::checksum(24, &page[4096..]).to_le_bytes());
     }
 
@@ -941,8 +893,6 @@ mod tests {
         assert!(matches!(error, LayoutError::WrongKind { .. }));
     }
 
-    /// The file of an index that was written once and is never replaced: today's code writes the
-    /// same bytes.
     #[test]
     fn the_frozen_index_is_written_to_the_byte() {
         let path = concat!(
@@ -988,7 +938,6 @@ mod tests {
         );
     }
 
-    /// Reads all parts of a page that may be damaged.
     fn read_all(
         shape: &CoupledShape,
         view: &PageView<'_>,
@@ -1005,7 +954,6 @@ mod tests {
             };
             let found = view.slot_of(number);
             if view.is_relocated() && !verify {
-                // If several slots have this node, the first one is found.
                 prop_assert!(found.is_some_and(|found| found <= slot));
             } else {
                 prop_assert_eq!(found, Some(slot));

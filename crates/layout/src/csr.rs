@@ -1,11 +1,8 @@
-//! Rows of a compressed sparse row (CSR) graph. A row has the id, vector and list of a node. Rows
-//! follow each other without gaps.
+//! Rows of a compressed sparse row (CSR) graph: the id, vector and list of each node, without gaps.
 //!
-//! Memory that is read at byte granularity (RDMA, CXL, NVM) allows a record at any position. So
-//! pages with padding have no benefit (§5 of the paper on second-tier memory). A build fills every
-//! list up to the degree R. So all rows have equal length, and the row pointers of CSR are replaced
-//! by a multiplication. Links can still save space: each takes as many bits as the largest node
-//! number needs.
+//! Memory with byte granularity (RDMA, CXL, NVM) allows a record at any position, so padding has no
+//! benefit (§5 of the paper on second-tier memory). A build fills every list up to the degree R, so
+//! all rows have equal length, and a multiplication replaces the row pointers.
 //!
 //! ```text
 //! file = [header block][row 0][row 1]..[row n-1][zeros up to a multiple of 4096]
@@ -25,9 +22,7 @@
 //! V = dimension * element size; B = bits of the number nodes - 1, at least 1
 //! ```
 //!
-//! The checksum covers a row and not a block, since a row is the unit of reads. A device that reads
-//! blocks reads all blocks that contain the row. Rows are never rewritten after the build or merge
-//! that wrote them.
+//! A row is the unit of reads, so a checksum covers a row. Rows are never rewritten.
 
 use crate::block::{BLOCK, u16_at, u32_at, u64_at};
 use crate::error::{CHOOSE, LayoutError};
@@ -38,11 +33,9 @@ use stratann_vector::Element;
 /// Format version of [`FileKind::Csr`]. 1: the first.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// The offset of the vector in a row.
 const VECTOR_AT: usize = 12;
 
-/// The properties that determine all positions: element type, dimension, degree bound and number of
-/// nodes.
+/// The properties that determine all positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CsrShape {
     element: Element,
@@ -58,8 +51,7 @@ impl CsrShape {
     /// The shape for `nodes` vectors of `dim` elements with at most `degree` neighbours each.
     ///
     /// # Errors
-    /// Fails if the dimension is zero or above [`MAX_DIMENSION`], the degree is zero or above
-    /// [`MAX_DEGREE`], or there are more than `u32::MAX` nodes.
+    /// Fails for 0, and for numbers above [`MAX_DIMENSION`], [`MAX_DEGREE`] or `u32::MAX`.
     pub fn new(
         element: Element,
         dim: usize,
@@ -169,8 +161,7 @@ impl CsrShape {
     /// Decodes the shape from a header.
     ///
     /// # Errors
-    /// Fails if the header is of another kind, a field is out of range, or the length of the file
-    /// does not match the fields.
+    /// Fails if the kind, a field or the length of the file is wrong.
     pub fn from_header(header: &FileHeader, file: &str) -> Result<CsrShape, LayoutError> {
         header.expect_kind(FileKind::Csr, file)?;
         let mut fields = header.fields(file);
@@ -213,8 +204,7 @@ impl CsrShape {
     /// Appends the row of a node.
     ///
     /// # Panics
-    /// Panics if the vector has the wrong length, there are more than R neighbours, or a neighbour
-    /// needs more bits than a link has.
+    /// Panics if an argument has a wrong length, or a neighbour does not fit a link.
     pub fn push(&self, node: u32, id: u64, vector: &[u8], neighbours: &[u32], out: &mut Vec<u8>) {
         let start = out.len();
         out.resize(start + self.row_bytes, 0);
@@ -227,8 +217,7 @@ impl CsrShape {
     /// Writes the list of a node into its row. The bytes of the list must be zero before.
     ///
     /// # Panics
-    /// Panics if the row has the wrong length, there are more than R neighbours, or a neighbour
-    /// needs more bits than a link has.
+    /// Panics if an argument has a wrong length, or a neighbour does not fit a link.
     pub fn put_list(&self, neighbours: &[u32], row: &mut [u8]) {
         assert!(
             neighbours.len() <= self.degree,
@@ -286,8 +275,7 @@ impl CsrShape {
         sum.copy_from_slice(&crate::block::checksum(node.into(), rest).to_le_bytes());
     }
 
-    /// Decodes a list as stored in a row, degree first. If the bytes are damaged, links may exceed
-    /// the number of nodes.
+    /// Decodes a list as stored in a row, degree first. Damaged links may be too large.
     ///
     /// # Errors
     /// Fails if the list has the wrong length, or a degree above R.
@@ -309,8 +297,7 @@ impl CsrShape {
         }
         let links = &list[2..];
         let (bits, mask) = (self.link_bits as usize, (1u64 << self.link_bits) - 1);
-        // A window of eight bytes contains each link completely: up to seven bits before it, and
-        // its own bits, up to 32.
+        // A window of eight bytes contains each link: up to seven bits before it, and its 32.
         let windows = match links.len() {
             bytes @ 8.. => (((bytes - 8) * 8 + 7) / bits + 1).min(degree),
             _ => 0,
@@ -352,7 +339,7 @@ impl CsrShape {
     }
 }
 
-/// A row that is read in place.
+/// A row, read in place.
 #[derive(Debug, Clone, Copy)]
 pub struct CsrRow<'a> {
     /// The external id.
@@ -364,7 +351,7 @@ pub struct CsrRow<'a> {
 }
 
 impl<'a> CsrRow<'a> {
-    /// Opens the row of a node. With `check`, its checksum is verified.
+    /// Opens the row of a node. With `check`, verifies its checksum.
     ///
     /// # Errors
     /// Fails if the bytes are not one row long, or the checksum does not match.
@@ -451,7 +438,6 @@ mod tests {
             let mut links = vec![9];
             shape.links(row.list, node.into(), "f", &mut links).unwrap();
             prop_assert_eq!(links, list);
-            // The row is valid for no other node, and with no other bytes.
             CsrRow::open(&shape, bytes, u64::from(node) + 1, true, "f").unwrap_err();
             let mut flipped = bytes.to_vec();
             flipped[(id % bytes.len() as u64) as usize] ^= 1 << (id % 8);

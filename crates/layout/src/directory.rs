@@ -1,5 +1,4 @@
-//! The directory: the page of each node, for files with records of different lengths and pages with
-//! different numbers of records.
+//! The directory: the page of each node, for pages with different numbers of records.
 //!
 //! Payload of a [stream](crate::stream) of kind `Directory`, little-endian; `m` bytes of a model of
 //! the lists, `s` models of the vectors, `p` pages:
@@ -16,9 +15,8 @@
 //! | … | 2 p | records on each page, 1 or more |
 //!
 //! In memory the directory is a [`PageDirectory`]: a bit for each node, which is set for the first
-//! node of a page, and the count of set bits before every 512 nodes. A page without a node sets no
-//! bit. Only [segments](crate::chunks) with garbage or spanning records have such pages, whose
-//! numbers are listed separately.
+//! node of a page, and the count of set bits before every 512 nodes. Pages without a node, which
+//! only [segments](crate::chunks) have, are listed separately.
 
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;
@@ -26,9 +24,8 @@ use crate::payload::PayloadReader;
 /// Format version of these files. 1: the first.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// The number of nodes between two ranks: one cache line of bits.
+/// The nodes between two ranks: one cache line of bits.
 const RANKED: u64 = 512;
-/// The number of words of bits between two ranks.
 const WORDS: usize = RANKED as usize / 64;
 
 /// Maps a node to its page, in about 0.13 bytes a node.
@@ -37,18 +34,14 @@ pub struct PageDirectory {
     first: u32,
     nodes: u64,
     pages: u64,
-    /// A bit for each node, set for the first node of each page. The length is a multiple of
-    /// [`WORDS`].
+    /// A bit for each node, set for the first node of a page, up to a multiple of [`WORDS`].
     bits: Vec<u64>,
-    /// The number of set bits before each group of [`RANKED`] nodes.
     ranks: Vec<u32>,
-    /// The pages without a node, ascending.
     empty: Vec<u32>,
 }
 
 impl PageDirectory {
-    /// The directory of a file whose first record is node `first`. `counts` has the number of nodes
-    /// on each page.
+    /// The directory of a file from node `first` on. `counts` has the number of nodes on each page.
     pub fn from_counts(first: u32, counts: impl IntoIterator<Item = u16>) -> PageDirectory {
         let (mut nodes, mut pages, mut bits) = (0u64, 0u64, Vec::new());
         let mut empty = Vec::new();
@@ -87,8 +80,7 @@ impl PageDirectory {
         }
     }
 
-    /// The page that has `node`. If the file does not have the node, the page of the nearest node
-    /// that the file has; 0 if the file has no nodes.
+    /// The page that has `node`; otherwise the page of the nearest node, or 0 in an empty file.
     #[inline]
     pub fn page_of(&self, node: u32) -> u64 {
         let Some(last) = self.nodes.checked_sub(1) else {
@@ -113,11 +105,9 @@ impl PageDirectory {
         next >= self.nodes || self.bits[(next / 64) as usize] >> (next % 64) & 1 != 0
     }
 
-    /// The `nth` page that has a node, counted from 0.
     #[inline]
     fn nth_in_use(&self, nth: u64) -> u64 {
-        // Finds the number of empty pages before the result. An empty page is before the result if
-        // at most `nth` pages in use come before the empty page.
+        // A page without nodes is before the result if at most `nth` other pages precede it.
         let (mut low, mut high) = (0, self.empty.len());
         while low < high {
             let middle = low + (high - low) / 2;
@@ -135,14 +125,12 @@ impl PageDirectory {
         number.is_some_and(|page| self.empty.binary_search(&page).is_err())
     }
 
-    /// The first node of a page, if the page exists and holds one. Takes time logarithmic in the
-    /// number of nodes.
+    /// The first node of a page, if it has one, in time logarithmic in the number of nodes.
     pub fn first_of(&self, page: u64) -> Option<u32> {
         if page >= self.pages {
             return None;
         }
         let number = u32::try_from(page).ok()?;
-        // A page in the list of empty pages has no node.
         let page = page - self.empty.binary_search(&number).err()? as u64;
         let ranked = self
             .ranks
@@ -190,13 +178,11 @@ impl PageDirectory {
 /// A decoded directory file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DirectoryFile {
-    /// The encoding of the lists: the bytes of a model of the codec.
+    /// The model of the codec of the lists.
     pub list_model: Vec<u8>,
-    /// The number of nodes of each model of the vectors; the last model may have fewer. 0 if there
-    /// are no models.
+    /// The nodes of each model of the vectors; the last may have fewer. 0 without models.
     pub segment_vectors: u32,
-    /// The encodings of the vectors, one for each `segment_vectors` nodes; none in the directory of
-    /// a file without vectors.
+    /// The models of the vectors, one for each `segment_vectors` nodes.
     pub vector_models: Vec<Vec<u8>>,
     /// Records on each page.
     pub counts: Vec<u16>,
@@ -225,12 +211,10 @@ impl DirectoryFile {
         out
     }
 
-    /// Decodes a payload. `nodes` and `pages` are the totals of the file of pages
-    /// ([`crate::SlottedFacts`]), and `file` is the name of the directory's file in errors.
+    /// Decodes a payload. `nodes` and `pages` are the totals ([`crate::SlottedFacts`]).
     ///
     /// # Errors
-    /// Fails if the length does not match the counts, the number of models does not match the
-    /// nodes, a page has no records, or the totals differ from `pages` and `nodes`.
+    /// Fails if a length, a number or a total does not match, or a page has no records.
     pub fn decode(
         payload: &[u8],
         nodes: u64,
@@ -280,7 +264,7 @@ impl DirectoryFile {
         })
     }
 
-    /// The directory of the pages. Their first record is node `first`.
+    /// The directory of the pages, from node `first` on.
     pub fn pages(&self, first: u32) -> PageDirectory {
         PageDirectory::from_counts(first, self.counts.iter().copied())
     }
@@ -305,7 +289,6 @@ mod tests {
         DirectoryFile::decode(payload, 10, 3, "directory")
     }
 
-    /// Compares every answer of a directory with the counts.
     fn assert_right(directory: &PageDirectory, first: u32, counts: &[u16]) {
         let nodes: u64 = counts.iter().map(|&count| u64::from(count)).sum();
         assert_eq!(directory.nodes(), nodes);
@@ -324,7 +307,6 @@ mod tests {
         assert_eq!(directory.first_of(counts.len() as u64), None);
         assert_eq!(directory.first_of(u64::MAX), None);
         assert!(!directory.holds(counts.len() as u64) && !directory.holds(u64::MAX));
-        // Nodes that the file does not have.
         let in_use = |page: Option<usize>| page.unwrap_or(0) as u64;
         let last = in_use(counts.iter().rposition(|&count| count > 0));
         assert_eq!(directory.page_of(node.max(1)), last);
@@ -344,7 +326,6 @@ mod tests {
             &[1],
             &[1, 1],
             &[u16::MAX, 1, u16::MAX],
-            // Counts near the ends of words and of blocks of ranks.
             &[64, 64, 1],
             &[63, 1, 64],
             &[512, 512],
@@ -353,7 +334,6 @@ mod tests {
             &[1; 512],
             &[1; 1025],
             &varied,
-            // These files have pages without a node.
             &[0],
             &[0, 0, 3],
             &[3, 0],
@@ -364,7 +344,6 @@ mod tests {
                 assert_right(&directory, first, counts);
             }
         }
-        // The last node has the largest node number.
         let directory = PageDirectory::from_counts(u32::MAX - 9, [5, 5]);
         assert_right(&directory, u32::MAX - 9, &[5, 5]);
     }
@@ -445,7 +424,6 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(text.contains("payload length"), "{text}");
-        // Lengths beyond the end of the bytes are refused before memory is allocated for them.
         for at in [4, 16, 20, 24] {
             let mut bytes = bytes.clone();
             bytes[at..at + 4].fill(255);
@@ -460,7 +438,6 @@ mod tests {
 
     #[test]
     fn errors_name_the_place_in_the_file() {
-        // The first block of the payload ends within the model.
         let file = DirectoryFile {
             list_model: vec![0; 5000],
             segment_vectors: 0,
@@ -495,7 +472,6 @@ mod tests {
                 0 => 0,
                 models => nodes.div_ceil(models) as u32,
             };
-            // With few nodes this may be one segment too many.
             prop_assume!(segment_vectors == 0 || nodes.div_ceil(u64::from(segment_vectors)) == vector_models.len() as u64);
             let file = DirectoryFile { list_model, segment_vectors, vector_models, counts };
             let pages = file.counts.len() as u64;

@@ -1,5 +1,4 @@
-//! The entry points of an inline index. Only the codes of the entry points are in memory (AiSAQ
-//! §3.1).
+//! The entry points of an inline index, whose codes alone are in memory (AiSAQ §3.1).
 //!
 //! Payload of a [stream](crate::stream) of kind `Entries`, little-endian; `n` entry points, codes
 //! of `c` bytes:
@@ -38,12 +37,10 @@ impl EntryPoints {
         out
     }
 
-    /// Decodes a payload of an index with `nodes` nodes and codes of `code_bytes` bytes. `file` is
-    /// the name in errors.
+    /// Decodes a payload of an index with `nodes` nodes. `file` is the name in errors.
     ///
     /// # Errors
-    /// Fails if there is no entry point, codes have another length, a node does not exist, or the
-    /// payload does not have the length that the counts give.
+    /// Fails if there is no entry point, a node does not exist, or a length does not match.
     pub fn decode(
         payload: &[u8],
         nodes: u64,

@@ -1,8 +1,7 @@
-//! The errors of this crate. Each error names the file, the offset in it, the value that was found,
-//! the expected value, and the remedy.
+//! The errors of this crate. Each names the file, the offset, the found and the expected value, and
+//! the remedy.
 
-/// Bytes that this crate refuses. `file` is the name that the caller gave. Offsets are in bytes
-/// from the start of that file.
+/// Bytes that this crate refuses. `file` is the caller's name; offsets are in bytes from its start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
@@ -132,8 +131,7 @@ pub enum LayoutError {
         file: String,
         /// The offset of the feature bits.
         offset: u64,
-        /// `"reader"`: this build must not read the file; `"writer"`: this build must not change
-        /// it.
+        /// `"reader"`: this build must not read the file; `"writer"`: it must not change the file.
         whom: &'static str,
         /// The lowest unknown bit, 0 to 63.
         bit: u32,
@@ -193,11 +191,10 @@ pub enum LayoutError {
     },
 }
 
-/// The remedy for a parameter of a build that a layout does not support.
 pub(crate) const CHOOSE: &str = "Choose another value, or another layout";
 
 impl LayoutError {
-    /// The byte offset of the error in the file; `None` if the error has no position in a file.
+    /// The byte offset of the error in the file, if it has one.
     pub fn offset(&self) -> Option<u64> {
         match self {
             LayoutError::Truncated { offset, .. }
@@ -217,7 +214,6 @@ impl LayoutError {
     }
 }
 
-/// Refuses `bytes` if one of them is not zero. `offset` is the position of `bytes` in `file`.
 pub(crate) fn check_zero(bytes: &[u8], offset: u64, file: &str) -> Result<(), LayoutError> {
     match bytes.iter().position(|&byte| byte != 0) {
         None => Ok(()),

@@ -1,11 +1,7 @@
-//! Computes the positions of pages in a file, and of fields in a record. All records of a file have
-//! one length.
+//! Computes the positions of pages in a file, and of fields in a record, for records of one length.
 //!
-//! [Coupled](crate::coupled) and [inline](crate::inline) pages have a common structure. A record
-//! begins with external id, vector and adjacency list, and only the bytes after the list differ.
-//! All positions follow from the element type, the dimension, the degree bound and the number of
-//! bytes after the list. The modules `coupled` and `inline` have the byte tables.
-//! [`records`](crate::records) reads and writes the pages.
+//! [Coupled](crate::coupled) and [inline](crate::inline) records, which [`records`](crate::records)
+//! reads and writes, differ only in the bytes after the list. The two modules have the byte tables.
 
 use crate::block::{BLOCK, PAYLOAD};
 use crate::error::{CHOOSE, LayoutError};
@@ -17,21 +13,15 @@ pub const MAX_DIMENSION: usize = 65_536;
 /// The largest degree (neighbours of a node) that the format supports.
 pub const MAX_DEGREE: usize = 4096;
 
-/// Bytes of a record besides its vector, its neighbours and the bytes after them: the id, the
-/// degree and two zero bytes.
 const RECORD_FIXED: usize = 12;
 
-/// The positions of records of one length and of their parts; the common part of
-/// [`CoupledShape`](crate::CoupledShape) and [`InlineShape`](crate::InlineShape).
+/// The positions of records of one length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     pub(crate) element: Element,
     pub(crate) dim: usize,
-    /// The most neighbours of a node (R).
     pub(crate) degree: usize,
-    /// Bytes of a vector, without padding.
     pub(crate) vector_bytes: usize,
-    /// Offset of the degree in a record.
     pub(crate) degree_at: usize,
     pub(crate) record_bytes: usize,
     pub(crate) blocks: usize,
@@ -39,9 +29,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Computes the geometry of records with `behind` bytes after their lists.
-    ///
-    /// Refuses a dimension of zero or above [`MAX_DIMENSION`], and a degree of zero or above
+    /// `behind` is the bytes after a list. Refuses 0 and numbers above [`MAX_DIMENSION`] or
     /// [`MAX_DEGREE`].
     pub(crate) fn new(
         element: Element,
@@ -117,19 +105,16 @@ impl Geometry {
         self.blocks
     }
 
-    /// Offset of the neighbours in a record.
     #[inline]
     pub(crate) fn list_at(&self) -> usize {
         self.degree_at + 4
     }
 
-    /// Offset in a record of the bytes after its list.
     #[inline]
     pub(crate) fn behind_at(&self) -> usize {
         self.list_at() + 4 * self.degree
     }
 
-    /// Offset in a page of the record in slot `slot`.
     #[inline]
     pub(crate) fn record_at(&self, slot: usize) -> usize {
         header_bytes(self.blocks) + slot * self.record_bytes
@@ -184,13 +169,11 @@ impl Geometry {
         self.file_offset(self.pages(nodes))
     }
 
-    /// The number of a page's first block in the file.
     pub(crate) fn first_block(&self, page: u64) -> u64 {
         page.saturating_mul(self.blocks as u64).saturating_add(1)
     }
 
-    /// Refuses a header whose number of nodes exceeds the range of node numbers, or does not match
-    /// the length of the file. The number of nodes is at byte `nodes_at` of the file.
+    /// The number of nodes is at byte `nodes_at` of the file.
     pub(crate) fn check_nodes(
         &self,
         nodes: u64,
@@ -221,7 +204,7 @@ impl Geometry {
     }
 }
 
-/// Bytes of a record with `behind` bytes after its list. Saturates for large arguments.
+/// Saturates for large arguments.
 pub(crate) fn record_bytes(element: Element, dim: usize, degree: usize, behind: usize) -> usize {
     dim.saturating_mul(element.size())
         .checked_next_multiple_of(4)
@@ -231,11 +214,9 @@ pub(crate) fn record_bytes(element: Element, dim: usize, degree: usize, behind: 
         .saturating_add(RECORD_FIXED)
 }
 
-/// The blocks per page, and the records per page. A page is one block with as many records as fit,
-/// or the fewest blocks that have space for one record.
+/// As many records as fit a block, or one record on the fewest blocks.
 pub(crate) fn fit(record_bytes: usize) -> (usize, usize) {
-    // Each block has four bytes for its checksum. The page has four more bytes for the count of
-    // records.
+    // Each block has a checksum of four bytes, and the page a count of four bytes.
     let blocks = record_bytes.saturating_add(4).div_ceil(PAYLOAD);
     match blocks {
         1 => (1, room(1) / record_bytes),
@@ -243,17 +224,14 @@ pub(crate) fn fit(record_bytes: usize) -> (usize, usize) {
     }
 }
 
-/// Bytes of a page before its records.
 pub(crate) const fn header_bytes(blocks: usize) -> usize {
     4 * blocks + 4
 }
 
-/// Bytes of a page for its records.
 pub(crate) const fn room(blocks: usize) -> usize {
     blocks * BLOCK - header_bytes(blocks)
 }
 
-/// Reads the element type from a header's fields; refuses an unknown code.
 pub(crate) fn read_element(
     fields: &mut FieldsReader<'_>,
     file: &str,

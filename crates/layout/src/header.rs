@@ -16,8 +16,7 @@
 //!   4092     4  crc32c of (block number 0 as u64, then bytes 0..4092)
 //! ```
 //!
-//! Magic, kind, version, feature bits and checksum keep their positions in all future versions. The
-//! meaning of the kind's own fields depends on the kind's version.
+//! Magic, kind, version, feature bits and checksum keep their positions in all future versions.
 
 mod kind;
 
@@ -52,11 +51,9 @@ pub struct FileHeader {
     pub reader_features: u64,
     /// Feature bits that a writer must know.
     pub writer_features: u64,
-    /// The length of the whole file in bytes, including this block. If the kind [is appended
-    /// to](FileKind::is_appended_to), this is the least length.
+    /// The length of the file in bytes; a lower bound if it [grows](FileKind::is_appended_to).
     pub length: u64,
-    /// The kind's own fields, at most [`MAX_FIELDS`] bytes; see [`FieldsWriter`] and
-    /// [`FieldsReader`].
+    /// The kind's own fields, at most [`MAX_FIELDS`] bytes.
     pub fields: Vec<u8>,
 }
 
@@ -100,11 +97,9 @@ impl FileHeader {
         block
     }
 
-    /// Decodes the header from `bytes`, the first bytes of `file`, one block or more. Refuses bytes
-    /// that are truncated, damaged, not of StratANN, or of a version newer than this build.
+    /// Decodes the header from the first bytes of `file`. Refuses damage and newer versions.
     pub fn decode(bytes: &[u8], file: &str) -> Result<FileHeader, LayoutError> {
-        // The magic is checked before the length, so the error for a short foreign file says that
-        // it is foreign.
+        // The magic is checked before the length, so that a short foreign file is called foreign.
         let head = &bytes[..bytes.len().min(MAGIC.len())];
         if head != &MAGIC[..head.len()] {
             return Err(LayoutError::Magic {
@@ -179,7 +174,7 @@ impl FileHeader {
         })
     }
 
-    /// Does the same as [`FileHeader::decode`], and refuses a file of another kind.
+    /// [`FileHeader::decode`], which also refuses a file of another kind.
     pub fn decode_as(kind: FileKind, bytes: &[u8], file: &str) -> Result<FileHeader, LayoutError> {
         let header = FileHeader::decode(bytes, file)?;
         header.expect_kind(kind, file)?;
@@ -199,8 +194,8 @@ impl FileHeader {
         })
     }
 
-    /// Refuses a file whose length on disk, in bytes, differs from its header. A file that [is
-    /// appended to](FileKind::is_appended_to) may be longer.
+    /// Refuses a file of another length than in its header, unless the file
+    /// [grows](FileKind::is_appended_to).
     pub fn check_length(&self, actual: u64, file: &str) -> Result<(), LayoutError> {
         if actual == self.length || actual > self.length && self.kind.is_appended_to() {
             return Ok(());
@@ -234,8 +229,7 @@ impl FileHeader {
     }
 }
 
-/// The checksum in an encoded header block. The manifest stores it too, so that a file of another
-/// index is not mistaken for one of this index.
+/// The checksum in a header block. The manifest has it too, to detect a file of another index.
 ///
 /// # Panics
 /// Panics if `block` is shorter than [`BLOCK`].
@@ -243,7 +237,7 @@ pub fn stored_checksum(block: &[u8]) -> u32 {
     u32_at(block, CHECKSUM)
 }
 
-/// Fails if `found` has a bit that is not in `known`, and names the lowest such bit.
+/// The error names the lowest bit that is not in `known`.
 pub(crate) fn check_features(
     found: u64,
     known: u64,
@@ -302,8 +296,7 @@ impl FieldsWriter {
     }
 }
 
-/// Reads the kind-specific fields in the order in which they were written. Its errors name the
-/// field and its offset in the file.
+/// Reads the kind-specific fields in order. Errors name the field and its offset in the file.
 #[derive(Debug, Clone)]
 pub struct FieldsReader<'a> {
     bytes: &'a [u8],
@@ -381,7 +374,6 @@ mod tests {
         )
     }
 
-    /// Writes the correct checksum into a block that a test has changed.
     fn reseal(block: &mut [u8]) {
         let sum = block::checksum(0, &block[..CHECKSUM]);
         block[CHECKSUM..].copy_from_slice(&sum.to_le_bytes());

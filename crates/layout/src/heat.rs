@@ -1,5 +1,5 @@
-//! The number of reads of each page by a sample of queries at the time of the build. A search that
-//! may keep some pages in memory keeps the ones that were read most.
+//! The reads of each page by a sample of queries of the build. A search keeps the pages with the
+//! most reads in memory.
 //!
 //! Payload of a [stream](crate::stream) of kind `Heat`, little-endian; `g` pages with lists, `v`
 //! pages with vectors alone:
@@ -11,7 +11,7 @@
 //! | 8 | 2 g | reads of each page with lists |
 //! | 8 + 2 g | 2 v | reads of each page with vectors alone |
 //!
-//! If a page was read more than 65,535 times, its count is 65535.
+//! A count is at most 65,535.
 
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;
@@ -41,8 +41,7 @@ impl HeatFile {
         out
     }
 
-    /// Decodes a payload. `graph_pages` and `vector_pages` are the numbers of pages of the index,
-    /// and `file` is the name in errors.
+    /// Decodes a payload for these numbers of pages. `file` is the name in errors.
     ///
     /// # Errors
     /// Fails if the numbers of pages differ, or the payload has the wrong length.

@@ -1,38 +1,29 @@
-//! The node of each external id. Inserts, replacements, deletions and look-ups by id need these
-//! nodes. If each node's id is its own number, the manifest records that ids are row numbers, and
-//! this file does not exist.
+//! The node of each external id, for changes and look-ups by id. If each node's id is its own
+//! number, this file does not exist.
 //!
-//! The file is a [stream](crate::stream) of kind `Ids`, in one of two forms. Arbitrary ids are
-//! stored as *pairs*: the header has no fields, and the payload has an entry for each vector of the
-//! build, by ascending id, little-endian. Entry `i`:
+//! The file is a [stream](crate::stream) of kind `Ids`. Arbitrary ids are stored as *pairs*: the
+//! header has no fields, and the payload has an entry for each vector of the build, by ascending
+//! id, little-endian. Entry `i`:
 //!
 //! | offset | bytes | contents |
 //! |---|---|---|
 //! | 12 i | 8 | an external id |
 //! | 12 i + 8 | 4 | its node |
 //!
-//! 341 entries fill the payload of a block exactly. So each block can be read, verified and
-//! searched by itself, and the position of an entry gives its block. A search needs no index of the
-//! blocks and no other data in memory. It guesses a block from the least and the largest id, and
-//! the block's ids bound the next guess.
+//! 341 entries fill the payload of a block exactly, so each block is verified and searched by
+//! itself. A search needs no other data in memory: it guesses a block from the least and the
+//! largest id, and the block's ids bound the next guess.
 //!
-//! If ids are close to each other, differences of ids, with nodes in as few bits as possible, would
-//! take 4 bytes a vector instead of 12. Differences of hashes would save nothing. Blocks of
-//! differences would have different numbers of entries, and every reader and check would have to
-//! decode them.
-//!
-//! If the ids are row numbers (each number below the number of vectors, once) and nodes have
-//! another order, the file stores *nodes alone* (from format version 2 on): entry `i` is the node
-//! of id `i`. The header has a field:
+//! If the ids are row numbers and nodes have another order, the file stores *nodes alone* (from
+//! format version 2 on): entry `i` is the node of id `i`. The header has a field:
 //!
 //! | offset | bytes | contents |
 //! |---|---|---|
 //! | 0 | 8 | the number of entries n, 1 to 2^32 |
 //!
-//! An entry takes B bits, as many as the number n - 1 needs, at least 1: 17 for a hundred thousand
-//! vectors, 20 for a million. A block has E = 32,736 / B entries. So entry `i` is in the payload of
-//! block `i / E`, in the B bits that begin with bit B (i mod E). The lowest bits of the first byte
-//! come first. The bits after the last entry are zero.
+//! An entry takes B bits, as many as the number n - 1 needs, at least 1. A block has E = 32,736 / B
+//! entries. So entry `i` is in the payload of block `i / E`, in the B bits that begin with bit B (i
+//! mod E), the lowest bits of the first byte first. The bits after the last entry are zero.
 
 use crate::block::{self, BLOCK, PAYLOAD, u32_at, u64_at};
 use crate::error::LayoutError;
@@ -61,7 +52,6 @@ pub fn entry(id: u64, node: u32) -> [u8; ENTRY] {
     bytes
 }
 
-/// The most entries of a file of nodes alone, because a node is a `u32`.
 const MOST_ALONE: u64 = 1 << 32;
 
 /// The form and the number of entries of a file of ids, from which all positions follow.
@@ -78,8 +68,7 @@ impl IdsFile {
         IdsFile { entries, bits: 0 }
     }
 
-    /// The file of nodes alone with this number of entries, at least 1 and at most 2^32. Its ids
-    /// are all numbers below `entries`.
+    /// The file of nodes alone, whose ids are all numbers below `entries` (from 1 to 2^32).
     pub fn nodes_alone(entries: u64) -> IdsFile {
         let bits = u64::BITS - entries.saturating_sub(1).leading_zeros();
         IdsFile {
@@ -88,12 +77,10 @@ impl IdsFile {
         }
     }
 
-    /// Decodes the first bytes of a file, one block or more. Returns the file and its header.
-    /// `file` is the name in errors.
+    /// Decodes the first bytes of a file, one block or more. `file` is the name in errors.
     ///
     /// # Errors
-    /// Fails if the header is damaged, or of another kind or version, or the length of the payload
-    /// does not match the entries.
+    /// Fails if the header is wrong, or the length does not match the entries.
     pub fn open(first: &[u8], file: &str) -> Result<(IdsFile, FileHeader), LayoutError> {
         let reader = StreamReader::open(FileKind::Ids, first, file)?;
         let (payload, mut fields) = (reader.payload_length(), reader.fields());
@@ -135,8 +122,7 @@ impl IdsFile {
         }
     }
 
-    /// Whether the file has nodes alone, so that the ids are all numbers below the number of
-    /// entries.
+    /// Whether the file has nodes alone: the ids are all numbers below the number of entries.
     pub fn has_nodes_alone(&self) -> bool {
         self.bits > 0
     }
@@ -149,12 +135,11 @@ impl IdsFile {
         }
     }
 
-    /// Appends to `out` the payload of the block with these nodes, which have consecutive ids.
-    /// Every block except the last one has its full number of nodes.
+    /// Appends the payload of a block of nodes with consecutive ids. Only the last block is not
+    /// full.
     ///
     /// # Panics
-    /// Panics if the file has pairs, there are more nodes than a block has, or a node is not below
-    /// the number of entries.
+    /// Panics if the file has pairs, the block is too small, or a node is too large.
     pub fn push_nodes(&self, nodes: &[u32], out: &mut Vec<u8>) {
         assert!(
             self.has_nodes_alone() && nodes.len() <= self.per_block(),
@@ -208,14 +193,13 @@ impl IdsFile {
         self.entries.div_ceil(self.per_block() as u64)
     }
 
-    /// The block of an id, counted from 0, in a file of nodes alone. `None` for pairs, where the
-    /// block does not follow from the id.
+    /// The block of an id, counted from 0, in a file of nodes alone; `None` for pairs.
     pub fn block_of(&self, id: u64) -> Option<u64> {
         let is_there = self.has_nodes_alone() && id < self.entries;
         is_there.then(|| id / self.per_block() as u64)
     }
 
-    /// The offset in the file of block `block` of the entries, counted from 0.
+    /// The offset in the file of block `block`, counted from 0.
     pub fn block_offset(block: u64) -> u64 {
         block.saturating_add(1).saturating_mul(BLOCK as u64)
     }
@@ -233,8 +217,7 @@ impl IdsFile {
     /// Verifies block `block` of the entries.
     ///
     /// # Errors
-    /// Fails if the file does not have the block, the checksum is wrong, ids do not ascend, or a
-    /// node does not exist.
+    /// Fails if there is no such block, or the checksum, the order or a node is wrong.
     pub fn block<'a>(
         &self,
         bytes: &'a [u8],
@@ -306,12 +289,11 @@ pub struct IdsBlock<'a> {
     first: u64,
     len: usize,
     entries: &'a [u8],
-    /// Bits of an entry in a file of nodes alone; 0 for pairs.
     bits: u32,
 }
 
 impl IdsBlock<'_> {
-    /// The number of the block's first entry, counted from the first entry of the file.
+    /// The number of the block's first entry in the file.
     pub fn first_entry(&self) -> u64 {
         self.first
     }
@@ -340,7 +322,6 @@ impl IdsBlock<'_> {
         (self.id(place), node)
     }
 
-    /// Eight bytes of the entries from byte `at` on, with zeros after the last entry.
     fn window(&self, at: usize) -> u64 {
         let rest = &self.entries[at..];
         let mut eight = [0; 8];
@@ -349,7 +330,6 @@ impl IdsBlock<'_> {
         u64::from_le_bytes(eight)
     }
 
-    /// The unused bits of the last byte, after the last entry.
     fn bits_behind(&self) -> u8 {
         match (self.len * self.bits as usize % 8, self.entries.last()) {
             (0, _) | (_, None) => 0,
@@ -369,7 +349,7 @@ impl IdsBlock<'_> {
         (self.id(0), self.id(self.len() - 1))
     }
 
-    /// The position of an id, or the position at which it would be inserted.
+    /// The position of an id, or where it would be inserted.
     pub fn find(&self, id: u64) -> Result<usize, usize> {
         let (mut low, mut high) = (0, self.len());
         while low < high {
@@ -392,7 +372,6 @@ mod tests {
     use crate::block::seal;
     use crate::stream;
 
-    /// A file of these entries.
     fn encode(entries: &[(u64, u32)]) -> Vec<u8> {
         let payload: Vec<u8> = entries
             .iter()
@@ -406,7 +385,6 @@ mod tests {
         &bytes[at..at + BLOCK]
     }
 
-    /// Ids with gaps, on nodes in descending order.
     fn sample(count: u32) -> Vec<(u64, u32)> {
         (0..count)
             .map(|i| (7 + 3 * u64::from(i), count - 1 - i))
@@ -447,7 +425,6 @@ mod tests {
         assert_eq!((view.len(), view.ends()), (5, (7, 19)));
     }
 
-    /// A file of these nodes, without ids.
     fn encode_nodes(nodes: &[u32]) -> Vec<u8> {
         let file = IdsFile::nodes_alone(nodes.len() as u64);
         let mut payload = Vec::new();
@@ -460,7 +437,6 @@ mod tests {
 
     #[test]
     fn nodes_alone_take_as_many_bits_as_their_number_and_are_found_by_their_ids() {
-        // Bits and entries of a block, with the least number of entries that needs them.
         for (count, bits, per_block) in [
             (1, 1, 32_736),
             (2, 1, 32_736),
@@ -490,7 +466,6 @@ mod tests {
                 let (least, largest) = view.ends();
                 assert_eq!(view.find(largest + 1), Err(view.len()));
                 assert!((least..=largest).contains(&id));
-                // Another node changes its first byte, as `offset` gives it, or a byte after it.
                 let mut others = nodes.clone();
                 others[id as usize] ^= 1;
                 if u64::from(others[id as usize]) < file.entries() {
@@ -520,7 +495,6 @@ mod tests {
             let error = file.block(block_of(&bytes, 0), 0, "ids").unwrap_err();
             error.to_string()
         };
-        // Each of five nodes takes three bits.
         let nodes = [4, 3, 2, 1, 0];
         for (text, expected) in [
             (

@@ -1,6 +1,5 @@
-//! Inline pages: a node's record also has the codes of its neighbours. So a search needs no codes
-//! in memory: the read of a node returns all data for the next step. This is the node chunk of
-//! AiSAQ (section 3.1).
+//! Inline pages: a node's record also has the codes of its neighbours, so a search needs no codes
+//! in memory. This is the node chunk of AiSAQ (section 3.1).
 //!
 //! ```text
 //! file = [header block][page 0][page 1]..       page p starts at byte 4096 + p * page_bytes
@@ -9,9 +8,7 @@
 //! The header's fields: element code u32, dimension u32, degree R u32, bytes of a code c u32, nodes
 //! u64.
 //!
-//! Pages have the structure of [`crate::coupled`], with the same checksums and count at the front:
-//! as many records as fit a 4 KiB block, or one record on as few blocks as it needs. A record also
-//! has the codes:
+//! Pages have the structure of [`crate::coupled`]; records also have codes:
 //!
 //! ```text
 //! offset    size  contents (record); V = dimension * element size, rounded up to a multiple of 4
@@ -23,14 +20,12 @@
 //!      .     c*R  their codes, c bytes each, in the same order; unused ones are zero
 //! ```
 //!
-//! A record is not padded after its last code, since padding could reduce the number of records on
-//! a page. If c * R is not a multiple of 4, all records of a page except the first may begin at any
-//! byte.
+//! A record is not padded after its last code, so it may begin at any byte: padding could reduce
+//! the number of records on a page.
 //!
-//! A node's code is stored with every list that contains the node. So a record is often several
-//! times as long as a coupled record, and one more neighbour may take one more block. For a shape,
-//! [`fill`] computes the share of the pages that records use. [`proposals`] suggests degrees and
-//! codes that use a larger share, or need fewer blocks.
+//! A node's code is stored with every list that contains the node, so one more neighbour may take
+//! one more block. [`proposals`] suggests degrees and codes that use a larger share of pages
+//! ([`fill`]), or need fewer blocks.
 
 use std::ops::Deref;
 
@@ -46,11 +41,10 @@ use stratann_vector::Element;
 /// Format version of [`FileKind::Inline`]. 1: the first.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// The most bytes of a code that the format supports: one for each dimension of the largest vector.
+/// The most bytes of a code: one for each dimension of the largest vector.
 pub const MAX_CODE_BYTES: usize = MAX_DIMENSION;
 
-/// The properties that determine all positions: element type, dimension, degree bound and bytes of
-/// a code.
+/// The properties that determine all positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InlineShape {
     geometry: Geometry,
@@ -67,12 +61,9 @@ impl Deref for InlineShape {
 }
 
 impl InlineShape {
-    /// The shape for vectors of `dim` elements and at most `degree` neighbours a node, each with a
-    /// code of `code_bytes`.
-    ///
-    /// Refuses a dimension of zero or above [`MAX_DIMENSION`], a degree of zero or above
-    /// [`MAX_DEGREE`], a code of no bytes or more than [`MAX_CODE_BYTES`], and a record that does
-    /// not fit [`MAX_BLOCKS`] blocks.
+    /// The shape for vectors of `dim` elements and at most `degree` neighbours a node, with codes.
+    /// Refuses 0, and numbers above [`MAX_DIMENSION`], [`MAX_DEGREE`], [`MAX_CODE_BYTES`] or
+    /// [`MAX_BLOCKS`].
     pub fn new(
         element: Element,
         dim: usize,
@@ -122,8 +113,7 @@ impl InlineShape {
         FileHeader::new(FileKind::Inline, self.file_length(nodes), fields)
     }
 
-    /// Decodes the shape and the number of nodes from a header. Refuses a header that contradicts
-    /// itself.
+    /// Decodes the shape and the number of nodes. Refuses a header that contradicts itself.
     pub fn from_header(header: &FileHeader, file: &str) -> Result<(InlineShape, u64), LayoutError> {
         header.expect_kind(FileKind::Inline, file)?;
         let mut fields = header.fields(file);
@@ -184,12 +174,10 @@ impl InlineBuilder {
         self.records.is_full()
     }
 
-    /// Appends a node: external id, vector bytes, neighbours as node numbers, and the neighbours'
-    /// codes one after the other.
+    /// Appends a node with the codes of its neighbours, one after the other.
     ///
     /// # Panics
-    /// Panics if the page is full, the vector has the wrong length, there are more than R
-    /// neighbours, or there is not exactly one code for each neighbour.
+    /// Panics if the page is full, or an argument has a wrong length.
     pub fn push(&mut self, id: u64, vector: &[u8], neighbours: &[u32], codes: &[u8]) {
         assert_eq!(
             codes.len(),
@@ -200,14 +188,13 @@ impl InlineBuilder {
         room[..codes.len()].copy_from_slice(codes);
     }
 
-    /// Seals the page as number `page` of its file and returns the bytes of the page.
-    /// [`InlineBuilder::clear`] starts the next page.
+    /// Seals the page as number `page` of its file and returns its bytes.
     pub fn finish(&mut self, page: u64) -> &[u8] {
         self.records.finish(page)
     }
 }
 
-/// A page that is read in place, without copies or allocations.
+/// A page, read in place.
 #[derive(Debug, Clone, Copy)]
 pub struct InlineView<'a> {
     records: RecordsView<'a>,
@@ -215,12 +202,8 @@ pub struct InlineView<'a> {
 }
 
 impl<'a> InlineView<'a> {
-    /// Opens page `page` of `file`.
-    ///
-    /// Refuses bytes that are not one page long, and a count of records that is impossible or is
-    /// not `expected` (see `InlineShape::nodes_on_page`). With `verify`, the checksums of its
-    /// blocks are checked too. Without `verify`, damaged bytes cause no panic, but give wrong
-    /// values.
+    /// Opens page `page` of `file`, which must have `expected` records. With `verify`, checksums
+    /// are checked too. Without `verify`, damaged bytes give wrong values, but cause no panic.
     #[inline]
     pub fn open(
         shape: &'a InlineShape,
@@ -267,7 +250,7 @@ impl<'a> InlineView<'a> {
     }
 }
 
-/// A node's record that is read in place.
+/// A node's record, read in place.
 #[derive(Debug, Clone, Copy)]
 pub struct InlineNode<'a> {
     /// The external id of the vector.
@@ -276,33 +259,29 @@ pub struct InlineNode<'a> {
     pub vector: &'a [u8],
     /// The adjacency list.
     pub neighbours: Neighbours<'a>,
-    /// The neighbours' codes, one of [`InlineShape::code_bytes`] for each neighbour, in the order
-    /// of `neighbours`.
+    /// The neighbours' codes, in the order of `neighbours`.
     pub codes: &'a [u8],
 }
 
-/// How nodes of one shape fill their pages. Either several nodes share a block, or one node has
-/// several blocks. So `nodes_per_page` or `blocks` is 1.
+/// How nodes fill their pages: several nodes in a block, or one node in several blocks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fill {
     /// Nodes of a full page.
     pub nodes_per_page: usize,
     /// 4 KiB blocks of a page.
     pub blocks: usize,
-    /// The share of a full page that is in use, above 0 and at most 1: its records, and the header
-    /// before them.
+    /// The share of a full page that records and the header use, above 0 and at most 1.
     pub used: f64,
 }
 
 impl Fill {
-    /// Bytes of the file for each record: its own bytes, and its share of the page's header and
-    /// unused space.
+    /// Bytes of the file for each record, with its share of header and unused space.
     pub fn record_bytes(&self) -> f64 {
         (self.blocks * BLOCK) as f64 / self.nodes_per_page as f64
     }
 }
 
-/// A shape with another degree or other codes than the given one; see [`proposals`].
+/// A shape with another degree or other codes, from [`proposals`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Proposal {
     /// The most neighbours of a node (R).
@@ -313,19 +292,16 @@ pub struct Proposal {
     pub nodes_per_page: usize,
     /// 4 KiB blocks of a page.
     pub blocks: usize,
-    /// The share of a full page that is in use; see [`Fill::used`].
+    /// The share of a full page that is in use ([`Fill::used`]).
     pub used: f64,
 }
 
-/// Computes how nodes of this shape fill their pages.
-///
-/// All numbers are accepted, including shapes that [`InlineShape::new`] refuses. For codes of no
-/// bytes the result is that of [`crate::coupled`] pages.
+/// Computes how nodes of this shape fill their pages, even if [`InlineShape::new`] refuses it.
 pub fn fill(element: Element, dim: usize, degree: usize, code_bytes: usize) -> Fill {
     let codes = degree.saturating_mul(code_bytes);
     let record_bytes = geometry::record_bytes(element, dim, degree, codes);
     let (blocks, nodes_per_page) = geometry::fit(record_bytes);
-    // The product is computed in floating point, because the largest numbers would overflow.
+    // In floating point, because the largest numbers would overflow.
     let records = nodes_per_page as f64 * record_bytes as f64;
     let header = geometry::header_bytes(blocks) as f64;
     Fill {
@@ -335,26 +311,20 @@ pub fn fill(element: Element, dim: usize, degree: usize, code_bytes: usize) -> F
     }
 }
 
-/// Suggests shapes that use their pages better than the given shape. AiSAQ recommends (section 3.1)
-/// to choose R so that a node fills `n` blocks, or `n` nodes fill one block. In this format, the
-/// bytes of a record and of a page's header matter too. The suggestions are, in this order:
+/// Suggests shapes that use their pages better, as AiSAQ recommends (section 3.1: a node fills `n`
+/// blocks, or `n` nodes fill one), in this order:
 ///
-/// 1. the largest degree, with codes of the same length, that needs no more blocks than the given
-///    shape, and puts as many nodes on a page;
-/// 2. the longest codes, with the same degree and the same two conditions, up to `dim` bytes: no
+/// 1. the largest degree that needs no more blocks, and puts as many nodes on a page;
+/// 2. the longest codes of the same degree under these two conditions, up to `dim` bytes: no
 ///    [quantiser](stratann_vector::ProductQuantizer) has longer ones;
-/// 3. the largest degree, with codes of the same length, that needs one block less; if the page is
-///    one block, the largest degree that puts one more node on it.
+/// 3. the largest degree that needs one block less, or puts one more node on a page of one block.
 ///
-/// A suggestion is omitted if it equals the given shape or has a degree of zero.
-/// [`InlineShape::new`] accepts all suggestions. If `InlineShape::new` refuses the given shape,
-/// there are no suggestions.
+/// Shapes that equal the given one or have no degree are omitted. [`InlineShape::new`] accepts all
+/// suggestions. If it refuses the given shape, there are none.
 pub fn proposals(element: Element, dim: usize, degree: usize, code_bytes: usize) -> Vec<Proposal> {
     if InlineShape::new(element, dim, degree, code_bytes).is_err() {
         return Vec::new();
     }
-    // The bytes of a record for neighbours and codes, if `records` records must fit into `blocks`
-    // blocks.
     let fixed = geometry::record_bytes(element, dim, 0, 0);
     let lists =
         |blocks: usize, records: usize| (geometry::room(blocks) / records).saturating_sub(fixed);
@@ -370,7 +340,7 @@ pub fn proposals(element: Element, dim: usize, degree: usize, code_bytes: usize)
     };
 
     let neighbour = 4 + code_bytes;
-    // If codes are already longer than the longest codes of a quantiser, they are not made shorter.
+    // Codes that are longer than the longest codes of a quantiser are not made shorter.
     let longest = (here / degree - 4).min(dim.max(code_bytes));
     [
         ((here / neighbour).min(MAX_DEGREE), code_bytes),

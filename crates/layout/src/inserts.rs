@@ -1,5 +1,5 @@
-//! The file `INSERTS` of an index. It lists inserts that assign consecutive ids, so that an
-//! interrupted insert can be resumed.
+//! The file `INSERTS` of an index: inserts that assign consecutive ids, so that they can be
+//! resumed.
 //!
 //! ```text
 //! STRATANN INSERTS <format version> <checksum, 8 hex digits>\n
@@ -9,10 +9,9 @@
 //! body: a line of JSON for each insert; the last key is "replaced_by"
 //! ```
 //!
-//! A rename replaces the file as a whole. If the file is damaged, it is ignored, since no vector
-//! depends on it. A file of version 1 is ignored too, since it does not record attributes
-//! separately. In version 2 the checksum covers either the body alone, or version and body. A file
-//! of a later version belongs to a later program, and is left unchanged.
+//! A rename replaces the file as a whole. No vector depends on it, so a damaged file is ignored,
+//! and so is version 1, which does not record attributes. In version 2 the checksum covers the body
+//! alone, or version and body. A file of a later version is left unchanged.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,9 +22,8 @@ pub const FILE_NAME: &str = "INSERTS";
 /// The name of the file before it is complete.
 pub const UNFINISHED: &str = "INSERTS.new";
 
-/// The first words of the first line, before the version.
 const FIRST_WORDS: &str = "STRATANN INSERTS ";
-/// The format version that this build writes, and the newest version that it reads.
+/// The newest format version.
 pub const VERSION: u32 = 3;
 
 /// Why the text of the file is ignored.
@@ -40,29 +38,26 @@ pub enum Unreadable {
 /// An insert that assigns consecutive ids: row `n` has the id `first_id + n`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BegunInsert {
-    /// The name of the inserted vectors: the absolute path, if they come from a file. Messages show
-    /// the name. To remove the entry, a user gives this name.
+    /// The name of the vectors in messages and for removal: an absolute path for a file.
     pub file: String,
     /// The number of rows.
     pub rows: u64,
     /// The id of the first row.
     pub first_id: u64,
-    /// A hash of the vectors. A program recognises the repeated insert by this hash.
+    /// A hash of the vectors, by which a repeated insert is recognised.
     pub content: String,
-    /// A hash of the attributes and payloads of the rows; `None` if the rows have none.
+    /// A hash of the rows' attributes and payloads, if they have any.
     pub beside: Option<String>,
     /// Whether all rows have been inserted.
     pub done: bool,
-    /// The checkpoint id ([`Manifest::state`](crate::manifest::Manifest::state)) of a build that
-    /// was to replace the index. If the index has this checkpoint id now, the insert belongs to the
-    /// index that was replaced. `None` if there was no such build.
+    /// The checkpoint id ([`Manifest::state`](crate::manifest::Manifest::state)) of a build. If the
+    /// index has this id now, the insert belongs to the index that the build replaced.
     pub replaced_by: Option<String>,
 }
 
 /// Encodes the text of the file.
 pub fn encode(inserts: &[BegunInsert]) -> Vec<u8> {
-    // Serialising to memory fails only for maps whose keys are not strings. An insert has no such
-    // map.
+    // Only maps whose keys are not strings can fail, and an insert has none.
     let lines = inserts.iter().map(serde_json::to_string);
     let lines: Vec<String> = lines.map(|line| line.unwrap_or_default() + "\n").collect();
     let body = lines.concat();
@@ -74,7 +69,6 @@ pub fn encode(inserts: &[BegunInsert]) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The checksum of the body and of the version before it, which determines how the body is read.
 fn checksum(version: &str, body: &str) -> String {
     format!("{:08x}", crc32c(format!("{version}\n{body}").as_bytes()))
 }
@@ -130,8 +124,6 @@ mod tests {
         [one, other]
     }
 
-    /// Texts of the file as earlier programs wrote them. Version 1 does not record attributes
-    /// separately.
     #[test]
     fn texts_that_were_written_are_read_as_they_were() {
         let lines = "{\"file\":\"a \\\"strange\\\"\\nname.fbin\",\"rows\":1000,\"first_id\":5,\"content\":\"00ff\",\"beside\":null,\"done\":false,\"replaced_by\":null}\n\

@@ -1,11 +1,7 @@
 //! The journal: pages that a checkpoint is about to overwrite in place, in an index whose pages do
-//! not move.
-//!
-//! After a crash, a page that a checkpoint names must not be half old and half new. If a page is
-//! rewritten at another position, a checkpoint names only the complete page. If a page stays in
-//! place, a checkpoint first writes it to the journal, and overwrites it in place only after the
-//! commit. A program that opens the index reads such a page from the journal, and not from the page
-//! file.
+//! not move. A checkpoint writes such a page to the journal before the commit, and in place
+//! afterwards. A program that opens the index reads such a page from the journal, since a crash may
+//! have left the page in place half old and half new.
 //!
 //! Payload of a [stream](crate::stream) of kind `Journal`, little-endian:
 //!
@@ -22,7 +18,6 @@ use crate::payload::PayloadReader;
 /// Format version of these files. 1: the first.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Bytes before the numbers.
 const FIXED: usize = 8;
 
 /// Pages with their numbers, all of one length.
@@ -35,8 +30,7 @@ pub struct JournalFile {
 }
 
 impl JournalFile {
-    /// Encodes the start of a payload, for pages with these ascending numbers. The pages follow
-    /// this start, one after another.
+    /// Encodes the start of a payload, which the pages with these ascending numbers follow.
     pub fn head(page_bytes: usize, numbers: &[u32]) -> Vec<u8> {
         let mut out = Vec::with_capacity(FIXED + 4 * numbers.len());
         out.extend_from_slice(&(numbers.len() as u32).to_le_bytes());
@@ -48,8 +42,7 @@ impl JournalFile {
     /// Decodes a payload with pages of `page_bytes`. `file` is the name in errors.
     ///
     /// # Errors
-    /// Fails if the payload does not have the length of its pages, the pages have another length,
-    /// or the numbers do not ascend.
+    /// Fails if a length does not match, or the numbers do not ascend.
     pub fn decode(
         mut payload: Vec<u8>,
         page_bytes: usize,
@@ -80,7 +73,7 @@ impl JournalFile {
         })
     }
 
-    /// The pages with their numbers. `page_bytes` is the length with which they were decoded.
+    /// The pages with their numbers, for the `page_bytes` of the decoding.
     pub fn pages(&self, page_bytes: usize) -> impl Iterator<Item = (u32, &[u8])> {
         let pages = self.pages.chunks_exact(page_bytes.max(1));
         self.numbers.iter().copied().zip(pages)

@@ -1,9 +1,8 @@
 //! The on-disk formats of StratANN: conversion between bytes and structs, and nothing else.
 //!
-//! This crate opens no file and knows no device. It decodes bytes that its caller has read, or
-//! refuses them with an error. The error names the file, the offset, the value that was found, the
-//! value that was expected, and the remedy. No bytes cause a panic, and the crate never replaces a
-//! wrong value by a guess.
+//! This crate opens no file. It decodes bytes, or refuses them with an error that names the file,
+//! the offset, the found and the expected value, and the remedy. No bytes cause a panic, and no
+//! wrong value is replaced by a guess.
 //!
 //! ```text
 //! index directory
@@ -46,11 +45,10 @@
 //! └── log-000001 ..    inserts and deletes in their order: [header block][record].. (log)
 //! ```
 //!
-//! All integers are little-endian. Each 4 KiB block of each file has its own crc32c checksum,
-//! seeded with the block's number in its file. So a block at a wrong offset is found as surely as a
-//! flipped bit. Some structures are not blocks, and have checksums of their own: a record and a
-//! mark of a log, a row of `csr`, and a posting list and a vector of a cluster index. Each byte
-//! table is documented once, in the module that reads it.
+//! All integers are little-endian. Each 4 KiB block has a crc32c checksum, seeded with its number
+//! in the file, so a block at a wrong offset is found too. Some structures are not blocks, and have
+//! checksums of their own: records and marks of a log, rows of `csr`, and posting lists and vectors
+//! of a cluster index. The module that reads a structure has its byte table.
 
 #![forbid(unsafe_code)]
 

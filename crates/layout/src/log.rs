@@ -1,8 +1,7 @@
 //! The vector log: all inserts and deletes since the last checkpoint, in order.
 //!
-//! The record with a new vector *is* the durable insert: a replay of the records restores
-//! everything else. A log consists of many files with consecutive numbers. Each file is a header
-//! block followed by adjacent records:
+//! The record with a new vector *is* the durable insert. A log consists of files with consecutive
+//! numbers. A file is a header block followed by adjacent records:
 //!
 //! ```text
 //! offset  size  contents
@@ -28,35 +27,27 @@
 //! ```
 //!
 //! In format version 1 a log has no marks, and its records begin at 4096. Version 3 adds the kinds
-//! 4 to 6. A log without records of these kinds has version 2, so that readers of that version can
-//! read an index whose vectors have no rows.
+//! 4 to 6. A log without these kinds has version 2, so that older readers can read an index without
+//! rows.
 //!
-//! **Rows.** A record has the vector of an id and its row (attributes and payload) together. So a
-//! crash keeps both or neither. A row may have any length up to [`MAX_ROW_BYTES`]. Its encoding is
-//! defined by `attributes`.
+//! **Rows.** A vector and its row (attributes and payload) share a record, so that a crash keeps
+//! both or neither.
 //!
-//! **Length.** The header is written before the first record, and never again, so it cannot contain
-//! the file's length. Its length field is the position of the first record, which is the file's
-//! least length ([`FileKind::is_appended_to`](crate::FileKind::is_appended_to)).
+//! **Length.** The header is written once, before the first record. Its length field is the
+//! position of the first record ([`FileKind::is_appended_to`](crate::FileKind::is_appended_to)).
 //!
-//! **Checksum.** The checksum of a record is seeded with the log's number and the record's offset.
-//! So a record is not valid if it was moved, or if the file system returns it from an older file.
+//! **Checksum.** The log's number and the record's offset seed the checksum, so a record that was
+//! moved, or belongs to an older file, is not valid.
 //!
-//! **End.** A log has no end marker. It ends at the first position without a whole record that has
-//! a correct checksum and sequence number. [`EndReason`] describes the bytes at this position. A
-//! crash leaves a torn record or zeros at this position, and perhaps whole records after it. No
-//! record at or after this position was durable.
+//! **End.** A log ends at the first position without a whole record of correct checksum and
+//! sequence number ([`EndReason`]). A crash leaves there a torn record or zeros, and perhaps whole
+//! records after them, since a disk writes unsynced bytes in any order. No record there or later
+//! was durable. Records before a mark were durable, so they cannot be torn: a mark distinguishes
+//! damage from a torn end. [`Gap`] finds the next whole record after damage.
 //!
-//! A mark distinguishes a torn end from damage: records before a mark were durable, so they cannot
-//! be torn. Without marks the two cases cannot be distinguished. Whole records after a torn one
-//! prove nothing: a disk writes unsynced bytes in any order, and a writer of version 1 may have run
-//! for any time without a sync. After a missing record, the next whole record can still be found
-//! ([`Gap`]).
-//!
-//! **First sequence number.** The field in the header continues the numbering even if the previous
-//! log has no records. It also retracts records: a record of the previous log with this number or a
-//! larger one does not count. Such records were not acknowledged, or were written again in this
-//! log, since the writer did not know whether the previous file was still writable.
+//! **First sequence number.** The field continues the numbering if the previous log has no records.
+//! It also retracts records of the previous log with this number or a larger one. Such records were
+//! not acknowledged, or were written again in this log.
 
 mod gap;
 pub mod marks;
@@ -75,14 +66,13 @@ use crate::header::{FieldsWriter, FileHeader, FileKind};
 pub use self::gap::Gap;
 use self::marks::{MARKS, encode_mark};
 
-/// The newest format version of [`FileKind::Log`]. 3: with marks and rows; 2: with marks, but no
-/// rows; 1: with neither.
+/// The newest format version of [`FileKind::Log`]. 3: marks and rows; 2: only marks; 1: neither.
 pub const FORMAT_VERSION: u32 = 3;
 
 /// The most bytes that a row takes in a record.
 pub const MAX_ROW_BYTES: usize = crate::attributes::MOST_ROW;
 
-/// The first version with marks. The constant after it is the first version with rows.
+/// The first version with marks; then the first with rows.
 const MARKED: u32 = 2;
 const WITH_ROWS: u32 = 3;
 
@@ -146,7 +136,7 @@ impl LogShape {
         self.dim * self.element.size()
     }
 
-    /// Bytes of the longest record, which has a vector and the longest row.
+    /// Bytes of the longest possible record.
     pub fn longest_record(&self) -> usize {
         record_bytes(self.vector_bytes() + MAX_ROW_BYTES)
     }
@@ -156,8 +146,7 @@ impl LogShape {
         record_bytes(self.vector_bytes())
     }
 
-    /// The bytes of the vector and of the row in the payload of a record. The record has the given
-    /// kind, and its payload has `length` bytes.
+    /// The bytes of the vector and of the row in a payload of `length` bytes.
     fn payload_of(&self, kind: u8, length: usize) -> Result<(usize, usize), EndReason> {
         let (vector, rows) = match kind {
             INSERT | REPLACE => (self.vector_bytes(), 0),
@@ -192,7 +181,7 @@ pub struct LogHeader {
 }
 
 impl LogHeader {
-    /// The position of the first record, which need not exist yet.
+    /// The position of the first record.
     pub fn start(&self) -> RecordPlace {
         RecordPlace {
             log: self.number,
@@ -240,8 +229,7 @@ impl LogHeader {
     /// Decodes the header of log `number` from the first bytes of `file`.
     ///
     /// # Errors
-    /// Fails as [`FileHeader::decode_as`] does. Other errors: an impossible shape, or the header of
-    /// another log.
+    /// Fails as [`FileHeader::decode_as`] does, or if the shape or the number is wrong.
     pub fn decode(bytes: &[u8], number: u64, file: &str) -> Result<LogHeader, LayoutError> {
         let header = FileHeader::decode_as(FileKind::Log, bytes, file)?;
         let marked = header.version >= MARKED;
@@ -299,15 +287,13 @@ pub enum LogRecord<'a> {
         /// The encoded row of the vector, at most [`MAX_ROW_BYTES`] bytes.
         row: Option<&'a [u8]>,
     },
-    /// A vector replaced the vector with the same id. A replacement is one record, so that a crash
-    /// keeps either the old or the new vector.
+    /// A vector replaced the vector of its id. In one record, so that a crash keeps either vector.
     Replace {
         /// The external id of the old and of the new vector.
         id: u64,
         /// The elements of the new vector.
         vector: &'a [u8],
-        /// The row of the new vector. With `None`, the new vector has no row, even if the old
-        /// vector had a row.
+        /// The row of the new vector; `None` removes the old row.
         row: Option<&'a [u8]>,
     },
     /// The row of a vector was replaced; the vector stays.
@@ -343,12 +329,12 @@ impl<'a> LogRecord<'a> {
         }
     }
 
-    /// Whether this record has a row. Only a log with rows may contain such records.
+    /// Whether this record has a row.
     pub fn has_row(&self) -> bool {
         self.row().is_some()
     }
 
-    /// The new row of the id, if the record has a row.
+    /// The new row of the id.
     pub fn row(&self) -> Option<&'a [u8]> {
         match *self {
             LogRecord::Insert { row, .. } | LogRecord::Replace { row, .. } => row,
@@ -368,7 +354,6 @@ impl<'a> LogRecord<'a> {
         }
     }
 
-    /// The vector and the row, in the order of the payload.
     fn payload(&self) -> [&'a [u8]; 2] {
         [
             self.vector().unwrap_or_default(),
@@ -382,13 +367,11 @@ impl<'a> LogRecord<'a> {
     }
 }
 
-/// Bytes of a record with `payload` bytes of payload.
 fn record_bytes(payload: usize) -> usize {
     (PAYLOAD + payload).next_multiple_of(ALIGNMENT)
 }
 
-/// The position of a record. The checksum of the record covers the number of the log and the
-/// offset.
+/// The position of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordPlace {
     /// The log's number.
@@ -411,10 +394,8 @@ impl RecordPlace {
     }
 }
 
-/// Appends the bytes of a record for position `place`. Returns the position of the next record.
-///
-/// The caller must check the lengths of vector and row: if one is wrong, a reader takes the record
-/// for the end of the log.
+/// Appends the record for `place`, and returns the next position. The caller checks lengths: a
+/// reader takes a wrong length for the end of the log.
 pub fn encode_record(record: LogRecord<'_>, place: RecordPlace, out: &mut Vec<u8>) -> RecordPlace {
     let [vector, row] = record.payload();
     let start = out.len();
@@ -457,13 +438,12 @@ pub enum EndReason {
     Clean,
     /// The bytes end within the record.
     Short {
-        /// The bytes that the record needs, as far as its first bytes show this.
+        /// The bytes that the record needs, as far as its first bytes show.
         needs: usize,
         /// Bytes that exist.
         found: usize,
     },
-    /// An unknown kind of record. The kind is zero if the file was extended, but the new bytes were
-    /// not written.
+    /// An unknown kind of record. Zero is typical of a file that was extended, but not written.
     Kind(u8),
     /// The payload does not have the length of its kind, or its row is too long.
     Length {
@@ -491,7 +471,7 @@ pub enum EndReason {
 }
 
 impl EndReason {
-    /// Whether the log ends after its last record, and not in a torn or damaged one.
+    /// Whether the log ends after a whole record.
     pub fn is_clean(self) -> bool {
         self == EndReason::Clean
     }
@@ -534,7 +514,7 @@ pub struct LogRecords<'a> {
 }
 
 impl<'a> LogRecords<'a> {
-    /// Reads the records in `bytes`; the first one is expected at `place`.
+    /// Reads the records in `bytes`, whose first record is at `place`.
     pub fn new(shape: LogShape, place: RecordPlace, bytes: &'a [u8]) -> LogRecords<'a> {
         LogRecords {
             shape,
@@ -553,11 +533,8 @@ impl<'a> LogRecords<'a> {
         self.bytes
     }
 
-    /// The next record and its sequence number, or the reason why there is none. A record counts
-    /// only if it belongs at this position. After the end, each further call returns the end again.
-    ///
-    /// After [`EndReason::Short`] or [`EndReason::Clean`], a caller that has only a piece of the
-    /// file continues with more bytes.
+    /// The next record and its sequence number, or the end. After [`EndReason::Short`] or
+    /// [`EndReason::Clean`], a caller with a piece of the file continues with more bytes.
     pub fn next_record(&mut self) -> Result<(u64, LogRecord<'a>), End> {
         let (record, bytes) = self.decode().map_err(|reason| End {
             offset: self.place.offset,
@@ -581,9 +558,7 @@ impl<'a> LogRecords<'a> {
     }
 }
 
-/// Decodes the record at the start of `bytes`, if it is whole and belongs at `place`. Returns the
-/// record's sequence number, the record, and its length in bytes. The sequence number is not
-/// compared with `place`.
+/// Returns the sequence number (not compared with `place`), the record, and its length in bytes.
 fn whole_record(
     shape: LogShape,
     place: RecordPlace,
@@ -595,8 +570,7 @@ fn whole_record(
     }
     let short = |needs| EndReason::Short { needs, found };
     let head = bytes.get(..PAYLOAD).ok_or(short(PAYLOAD))?;
-    // Kind and length are read before the checksum, because they determine how many bytes it
-    // covers.
+    // The checksum is read last: kind and length determine how many bytes it covers.
     let (vector, row) = shape.payload_of(head[KIND], u32_at(head, LENGTH) as usize)?;
     let payload = vector + row;
     let needs = record_bytes(payload);

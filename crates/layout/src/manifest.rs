@@ -1,16 +1,12 @@
-//! The manifest: a text file that names the files of an index's current checkpoint and describes
-//! their contents.
+//! The manifest: a text file that names and describes the files of an index's current checkpoint.
 //!
 //! ```text
 //! STRATANN MANIFEST <format version> <crc32c of the body, 8 hex digits> <bytes of the body>\n
 //! { ...the body: JSON, indented, ends with a newline... }
 //! ```
 //!
-//! The manifest is text, since people look at it first. The first line has exactly one valid
-//! spelling, and the checksum covers every byte of the body. So any damage is found.
-//!
-//! Keys are in the order of `text.rs`, which is the order in which versions added them. So keys
-//! that belong to one kind of index are not grouped.
+//! The first line has exactly one valid spelling, and the checksum covers the body, so any damage
+//! is found. Keys are in the order of `text.rs`: the order in which versions added them.
 //!
 //! Later versions add these keys and files:
 //!
@@ -21,9 +17,8 @@
 //! - writer feature bit 0: a file of ids; bit 1: `state`; bit 2: files of columns; bit 3: a file of
 //!   recall; bit 5: `drift` in the placement.
 //!
-//! If reader feature bit 3 is set, the only record of the build is a placeholder, which is not a
-//! vector ([`PLACEHOLDER`]). An index of version 1 has the coupled layout, the only layout of that
-//! version.
+//! With reader feature bit 3, the only record of the build is a placeholder ([`PLACEHOLDER`]). An
+//! index of version 1 has the coupled layout.
 
 mod checks;
 mod facts;
@@ -46,43 +41,31 @@ use crate::header::{FileKind, check_features};
 
 /// The manifest's name in the index directory.
 pub const FILE_NAME: &str = "MANIFEST";
-/// The manifest's format version, which users see as the format version of an index. Version 1 is
-/// the first. Version 2 adds layouts other than the coupled one. Version 3 adds the inline layout,
-/// and names codebooks by their content. Version 4 adds records that were rewritten after the build
-/// ([`crate::placement`]).
+/// The format version of a manifest and an index. 2: layouts besides the coupled one; 3: the inline
+/// layout, codebooks by content; 4: records rewritten after the build.
 pub const FORMAT_VERSION: u32 = 4;
-/// Reader feature bit of an index with records that were rewritten after the build. Such an index
-/// has the key `placement`. A reader that ignores the bit would read outdated records.
+/// Reader feature bit of rewritten records (key `placement`): others would read outdated records.
 pub const PLACEMENT: u64 = 1;
-/// Reader feature bit of an index with segments whose files a merge left unchanged ([`KeptFacts`]).
-/// A reader that ignores the bit would assign records to wrong nodes, and read dead records as live
-/// vectors.
+/// Reader feature bit of unchanged files of segments ([`KeptFacts`]), whose nodes have other
+/// numbers.
 pub const KEPT: u64 = 2;
-/// Reader feature bit of an index that was built without vectors. The only record of its build is a
-/// placeholder, which is dead from the beginning and has the external id 2^64 - 1. No vector has
-/// this id. A reader that ignores the bit would return the placeholder as a result.
+/// Reader feature bit of an index that was built without vectors. The only record of its build is
+/// dead, with the external id 2^64 - 1.
 pub const PLACEHOLDER: u64 = 8;
 /// Reader feature bits that this build supports.
 pub const READER_FEATURES: u64 = PLACEMENT | KEPT | KIND | PLACEHOLDER;
-/// Writer feature bit of an index with a file of ids ([`crate::ids`]). A program that does not know
-/// the bit may search the index, but its merge would lose the file.
+/// Writer feature bit of a file of ids ([`crate::ids`]), which an older merge would lose.
 pub const IDS: u64 = 1;
-/// Writer feature bit of an index with a [`Manifest::state`]. A program that does not know the bit
-/// may search the index, but its changes would leave an outdated id.
+/// Writer feature bit of a [`Manifest::state`], which an older program would leave outdated.
 pub const STATE: u64 = 2;
-/// Writer feature bit of an index with columns ([`crate::columns`]). A program that does not know
-/// the bit may search the vectors, but its changes and merges would lose the rows.
+/// Writer feature bit of columns ([`crate::columns`]), which an older program would lose.
 pub const COLUMNS: u64 = 4;
-/// Writer feature bit of an index with a file of recall ([`crate::recall`]). A program that does
-/// not know the bit may search the index, but its changes would leave an outdated file.
+/// Writer feature bit of a file of recall ([`crate::recall`]), which an older program would leave
+/// outdated.
 pub const RECALL: u64 = 8;
-/// Writer feature bit of an index whose codebook was given to its build, and may be shared with
-/// other indexes. A merge keeps such a codebook. A program that does not know the bit may search
-/// the index, but its merge would drop the bit.
+/// Writer feature bit of a codebook that was given to the build, and which a merge keeps.
 pub const GIVEN_CODEBOOK: u64 = 16;
-/// Writer feature bit of an index that records how far inserted vectors have drifted from the codes
-/// ([`DriftFacts`]). A program that does not know the bit may search the index, but its changes
-/// would drop the record.
+/// Writer feature bit of a drift ([`DriftFacts`]), which an older program would drop.
 pub const DRIFT: u64 = 32;
 /// Writer feature bits that this build supports.
 pub const WRITER_FEATURES: u64 = IDS | STATE | COLUMNS | RECALL | GIVEN_CODEBOOK | DRIFT;
@@ -93,15 +76,14 @@ pub const STATE_DIGITS: usize = 32;
 /// The largest value of a number that is later increased.
 const LARGEST: u64 = 1 << 62;
 
-/// The parts of an index, and the facts that a reader needs before it opens the other files.
+/// The parts of an index, as a reader needs them before it opens the other files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// The format version.
     pub format_version: u32,
     /// Feature bits that a reader must know.
     pub reader_features: u64,
-    /// Feature bits that a writer must know. If an unknown writer bit is set, a reader ignores
-    /// unknown keys. Otherwise an unknown key is an error.
+    /// Feature bits that a writer must know. With an unknown bit, unknown keys are no error.
     pub writer_features: u64,
     /// The version of StratANN that wrote this manifest.
     pub created_by: String,
@@ -130,8 +112,7 @@ pub struct Manifest {
     pub deleted: u64,
     /// The seed of the build.
     pub seed: u64,
-    /// The name of the layout of vectors and lists on disk. [`FileKind::layout`] gives the name for
-    /// each kind of file.
+    /// The layout of vectors and lists on disk ([`FileKind::layout`]).
     #[serde(default = "coupled")]
     pub layout: String,
     /// Encoded bytes of all lists; 0 if they are not encoded.
@@ -146,53 +127,43 @@ pub struct Manifest {
     /// The encoding of the vectors, in words; empty if they are not encoded.
     #[serde(default)]
     pub vector_codec: String,
-    /// The segments of the vectors, in the order of their nodes. Empty unless vectors or trailing
-    /// parts are stored apart (decoupled, layered).
+    /// The segments of vectors or trailing parts that are stored apart, in the order of nodes.
     #[serde(default)]
     pub segments: Vec<SegmentFacts>,
     /// The reads of a sample of queries when the index was built, if they were measured.
     #[serde(default)]
     pub measured: Option<Measured>,
-    /// The content hash of the codebook (BLAKE3, 64 hexadecimal digits). Indexes find a shared
-    /// codebook by this hash. Empty if an earlier version wrote the index without the hash.
+    /// The content hash by which indexes share a codebook (BLAKE3, 64 hexadecimal digits).
     #[serde(default)]
     pub codebook: String,
-    /// 1 more than the largest external id ever used; 0 in an index of a version without this key.
-    /// If this value equals the number of vectors, the ids are all numbers below the value, each
-    /// once. Otherwise, if writer feature bit [`IDS`] is set, a file of kind [`FileKind::Ids`] has
-    /// the ids.
+    /// The largest external id ever used, plus 1. If it equals the number of vectors, the ids are
+    /// all numbers below it. Otherwise, with [`IDS`], a file of kind [`FileKind::Ids`] has them.
     #[serde(default)]
     pub next_id: u64,
     /// The position of the first log record that the files of this checkpoint do not include.
     #[serde(default)]
     pub log_from: LogFrom,
-    /// Choices of the build that are recorded nowhere else, so that the index can be rebuilt in the
-    /// same way.
+    /// Choices of the build that are recorded nowhere else, for a rebuild.
     #[serde(default)]
     pub build: BuildFacts,
-    /// Facts about records that were rewritten after the build. If there are such records, reader
-    /// feature bit [`PLACEMENT`] is set.
+    /// Facts about records that were rewritten after the build, with bit [`PLACEMENT`].
     #[serde(default)]
     pub placement: Option<PlacementFacts>,
-    /// The checkpoint id, which no other checkpoint of any index on any machine has: a random
-    /// number in [`STATE_DIGITS`] hexadecimal digits. `None` in a checkpoint of a version without
-    /// such ids. If there is an id, writer feature bit [`STATE`] is set.
+    /// The checkpoint id, a random number in [`STATE_DIGITS`] hexadecimal digits ([`STATE`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// The files of the checkpoint.
     pub files: Vec<FileEntry>,
 }
 
-/// The layout of an index of version 1, which has no key for it.
 fn coupled() -> String {
     FileKind::Graph.layout().unwrap_or_default().to_owned()
 }
 
 impl Manifest {
-    /// Encodes the manifest as text. Keys that the manifest's version does not have are omitted.
+    /// Encodes the manifest as text, without the keys that its version does not have.
     pub fn encode(&self) -> Vec<u8> {
-        // Serialising to memory fails only for maps whose keys are not strings. A manifest has no
-        // such map.
+        // Only maps whose keys are not strings can fail, and a manifest has none.
         let body = serde_json::to_string_pretty(self).unwrap_or_default();
         let mut body = in_order(self.format_version, &body).into_bytes();
         body.push(b'\n');
@@ -201,7 +172,7 @@ impl Manifest {
         text
     }
 
-    /// Decodes the text of a manifest. `file` is the name of the manifest in messages.
+    /// Decodes the text of a manifest. `file` is its name in messages.
     pub fn decode(text: &[u8], file: &str) -> Result<Manifest, LayoutError> {
         let (version, body_at) = check_frame(text, file)?;
         let body = &text[body_at..];
@@ -255,7 +226,6 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// The body as JSON, with the keys of its version.
     fn value(&self) -> serde_json::Result<serde_json::Value> {
         let mut value = serde_json::to_value(self)?;
         if let Some(keys) = value.as_object_mut() {
@@ -278,8 +248,7 @@ impl Manifest {
         self.file(&FileEntry::role_of(kind, Some(segment)))
     }
 
-    /// The numbers of the segments of columns, ascending. If several segments have a row of the
-    /// same node, the row of the newest segment counts.
+    /// The segments of columns, ascending. Of several rows of a node, the newest segment's counts.
     pub fn column_segments(&self) -> Vec<u32> {
         let of_rows = |entry: &FileEntry| match entry.kind() {
             Some((FileKind::Rows, n)) => n,
@@ -302,8 +271,7 @@ impl Manifest {
         self.writer_features |= STATE;
     }
 
-    /// Records the drift of vectors that were inserted after the build, or removes the record.
-    /// Without a placement, no vector was inserted, and the function records nothing.
+    /// Records or removes the drift of inserted vectors. Without a placement, none was inserted.
     pub fn note_drift(&mut self, drift: Option<DriftFacts>) {
         let drift = drift.filter(|_| self.placement.is_some());
         self.writer_features &= !DRIFT;
@@ -318,7 +286,7 @@ impl Manifest {
     /// The facts of a graph.
     ///
     /// # Panics
-    /// Panics if the index is of another kind. Callers check the kind first.
+    /// Panics if the index is of another kind.
     pub fn graph(&self) -> &GraphFacts {
         match &self.kind {
             IndexKind::Graph(facts) => facts,
@@ -337,20 +305,18 @@ impl Manifest {
         }
     }
 
-    /// Whether the index was built without vectors. Then the only record of the build is a
-    /// placeholder, which is not a vector.
+    /// Whether the only record of the build is a placeholder, which is not a vector.
     pub fn has_placeholder(&self) -> bool {
         self.reader_features & PLACEHOLDER != 0
     }
 
-    /// The number of vectors of the build. A placeholder does not count.
+    /// The number of vectors of the build, without a placeholder.
     pub fn built_vectors(&self) -> u64 {
         self.vectors
             .saturating_sub(u64::from(self.has_placeholder()))
     }
 
-    /// Whether the external ids of the build are row numbers: each number below the number of
-    /// vectors, once.
+    /// Whether the external ids of the build are the numbers below the number of vectors.
     pub fn has_row_numbers(&self) -> bool {
         self.next_id == self.vectors && !self.has_placeholder()
     }
@@ -369,7 +335,6 @@ impl Manifest {
     }
 }
 
-/// The keys that decide whether the other keys may be read.
 #[derive(Deserialize)]
 struct Features {
     format_version: u32,
@@ -393,7 +358,6 @@ fn field(
     }
 }
 
-/// Element types and metrics are stored in the manifest by name.
 mod by_name {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 

@@ -15,20 +15,16 @@
 //! | … | s × bytes a vector | vectors |
 //!
 //! From format version 2 on, vectors may be *rounded* if the elements of the index are larger than
-//! a byte: each element is then a signed byte, in steps of one size. A reader recognises rounded
-//! vectors by their length in bytes, which equals the dimension. If vectors are rounded, four bytes
-//! are inserted at offset 16, before the sampled nodes: the step, an f32 above 0. Rounding saves
-//! memory, since the graph stays in memory while the index is open. The distances of rounded
-//! vectors suffice, since a search uses them only to choose the nodes that it starts from.
+//! a byte. An element is then a signed byte, and a vector has as many bytes as dimensions. The
+//! step, an f32 above 0, is inserted at offset 16. Rounding saves memory, and suffices to choose
+//! the nodes that a search starts from.
 
 use crate::error::LayoutError;
 
-/// Format version of these files. 1: vectors in the element type of the index. 2: also rounded
-/// vectors.
+/// Format version of these files. 2: also rounded vectors.
 pub const FORMAT_VERSION: u32 = 2;
 
 const FIXED: usize = 16;
-/// Bytes of the step of rounded vectors.
 const STEP: usize = 4;
 
 /// A decoded navigation graph.
@@ -38,11 +34,11 @@ pub struct NavigationFile {
     pub entry: u32,
     /// The index's node for each position.
     pub nodes: Vec<u32>,
-    /// The start of each position's links, and the end of the last position's links.
+    /// The start of each position's links, and the end of all.
     pub offsets: Vec<u32>,
     /// Links of all positions, one after another; each is a position.
     pub links: Vec<u32>,
-    /// Vectors of all positions, one after another, in the element type of the index, or rounded.
+    /// Vectors of all positions, in the element type of the index, or rounded.
     pub vectors: Vec<u8>,
     /// The value of one step, if vectors are rounded to signed bytes.
     pub step: Option<f32>,
@@ -83,13 +79,11 @@ impl NavigationFile {
         out
     }
 
-    /// Decodes a payload. `nodes` is the number of nodes of the index, `row_bytes` the length of a
-    /// vector, and `rounded` the length of a rounded one, if rounding is possible. `file` is the
-    /// name in errors.
+    /// Decodes a payload. `nodes` is the index's number of nodes; vectors have `row_bytes` or
+    /// `rounded` bytes.
     ///
     /// # Errors
-    /// Fails if the length does not match the counts, the step is invalid, or a node, offset or
-    /// link is out of range.
+    /// Fails if a length, the step, a node, an offset or a link is wrong.
     pub fn decode(
         mut payload: Vec<u8>,
         nodes: u64,
@@ -160,8 +154,7 @@ impl NavigationFile {
         let at_links = at_offsets + 4 * (s + 1);
         let (nodes_of, offsets) = (words(fixed, s), words(at_offsets, s + 1));
         let links = words(at_links, e);
-        // The vectors are most of the payload. The vectors are moved within the payload's buffer,
-        // so they are never in memory twice.
+        // The vectors are moved within the payload's buffer, so they are never in memory twice.
         payload.drain(..at_links + 4 * e);
         payload.shrink_to_fit();
         let found = Self {
@@ -240,7 +233,6 @@ mod tests {
         let file = sample();
         assert_eq!(decoded(&file.encode(), 2).unwrap(), file);
         assert_eq!(file.links_of(0), [1, 2]);
-        // The same bytes, read as vectors of two f32 that are rounded.
         let rounded = NavigationFile {
             step: Some(0.25),
             ..file.clone()

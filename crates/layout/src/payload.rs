@@ -1,27 +1,23 @@
-//! Reads the payload of a [stream], number by number. Offsets in its errors are offsets in the
-//! file, not in the payload.
+//! Reads the payload of a [stream], number by number. Errors have offsets in the file.
 
 use crate::block::{u16_at, u32_at, u64_at};
 use crate::error::LayoutError;
 use crate::stream;
 
-/// A position in a payload. The reader allocates no more memory than the payload has bytes.
+/// The reader allocates no more memory than the payload has bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct PayloadReader<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// The offset of `bytes` in the payload.
     base: u64,
     file: &'a str,
 }
 
 impl<'a> PayloadReader<'a> {
-    /// A reader at the first byte.
     pub(crate) fn new(bytes: &'a [u8], file: &'a str) -> PayloadReader<'a> {
         PayloadReader::part(bytes, 0, file)
     }
 
-    /// A reader at the first byte of a part of a payload that begins at `base`.
     pub(crate) fn part(bytes: &'a [u8], base: u64, file: &'a str) -> PayloadReader<'a> {
         PayloadReader {
             bytes,
@@ -31,17 +27,14 @@ impl<'a> PayloadReader<'a> {
         }
     }
 
-    /// Whether all bytes have been read.
     pub(crate) fn is_at_end(&self) -> bool {
         self.at == self.bytes.len()
     }
 
-    /// The offset of the next byte.
     pub(crate) fn at(&self) -> usize {
         self.at
     }
 
-    /// The next `length` bytes.
     pub(crate) fn bytes(
         &mut self,
         length: u64,
@@ -56,29 +49,24 @@ impl<'a> PayloadReader<'a> {
         Ok(bytes)
     }
 
-    /// The next `u32`.
     pub(crate) fn u32(&mut self, what: &'static str) -> Result<u32, LayoutError> {
         Ok(u32_at(self.bytes(4, what)?, 0))
     }
 
-    /// The next `u64`.
     pub(crate) fn u64(&mut self, what: &'static str) -> Result<u64, LayoutError> {
         Ok(u64_at(self.bytes(8, what)?, 0))
     }
 
-    /// The next `count` numbers of two bytes.
     pub(crate) fn u16s(&mut self, count: u64, what: &'static str) -> Result<Vec<u16>, LayoutError> {
         let bytes = self.bytes(count.saturating_mul(2), what)?;
         Ok(bytes.chunks_exact(2).map(|two| u16_at(two, 0)).collect())
     }
 
-    /// The next `count` numbers of four bytes.
     pub(crate) fn u32s(&mut self, count: u64, what: &'static str) -> Result<Vec<u32>, LayoutError> {
         let bytes = self.bytes(count.saturating_mul(4), what)?;
         Ok(bytes.chunks_exact(4).map(|four| u32_at(four, 0)).collect())
     }
 
-    /// The error for a value at offset `at`.
     #[cold]
     pub(crate) fn wrong(
         &self,
@@ -96,7 +84,6 @@ impl<'a> PayloadReader<'a> {
         }
     }
 
-    /// Refuses bytes that were not read.
     pub(crate) fn end(self) -> Result<(), LayoutError> {
         if self.at == self.bytes.len() {
             return Ok(());

@@ -1,9 +1,6 @@
-//! Pending changes of an index: neighbours to add to lists or to drop from lists, and new nodes. A
-//! change waits until its page is written.
-//!
-//! An index that takes direct inserts writes a page when enough changes of its lists wait. At a
-//! checkpoint, the waiting changes are stored in this file. The log has these changes too, but the
-//! checkpoint removes this log.
+//! Pending changes of an index, which wait until their pages are written: neighbours to add to
+//! lists or to drop, and new nodes. A checkpoint stores these changes, since it removes the log
+//! with them.
 //!
 //! Payload of a [stream](crate::stream) of kind `Pending`, little-endian; vectors of `v` bytes:
 //!
@@ -14,7 +11,7 @@
 //! | 8 | 12 c | changes: node of the list u32, node to add u32, node to drop u32 (2^32 - 1: none) |
 //! | 8 + 12 c | … | new nodes: node u32, external id u64, links `l` u32, vector, `l` links u32 |
 //!
-//! The [placement](crate::placement) gives the page that a new node belongs to.
+//! The [placement](crate::placement) has the page of a new node.
 
 use crate::block::u32_at;
 use crate::error::LayoutError;
@@ -23,7 +20,6 @@ use crate::payload::PayloadReader;
 /// Format version of these files. 1: the first.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Bytes of a change.
 const CHANGE: usize = 12;
 /// The value that means "no node".
 pub const NOBODY: u32 = u32::MAX;
@@ -31,8 +27,7 @@ pub const NOBODY: u32 = u32::MAX;
 /// The decoded pending changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PendingFile {
-    /// Changes: the node of the list, the node that is added, and the node that is dropped or
-    /// [`NOBODY`].
+    /// The node of the list, the node that is added, and the node that is dropped or [`NOBODY`].
     pub changes: Vec<[u32; 3]>,
     /// Nodes that are on no page yet.
     pub records: Vec<PendingRecord>,
@@ -69,8 +64,7 @@ impl PendingFile {
         out
     }
 
-    /// Decodes a payload of an index with `nodes` nodes and vectors of `vector_bytes` bytes. `file`
-    /// is the name in errors.
+    /// Decodes a payload of an index with `nodes` nodes and vectors of `vector_bytes`.
     ///
     /// # Errors
     /// Fails if the length does not match the counts, or a node is not below `nodes`.

@@ -1,16 +1,11 @@
 //! The placement of an index: the pages of rewritten nodes, and facts about vectors that were
 //! inserted after its build.
 //!
-//! A build fills pages with consecutive nodes, and needs no table of this kind. A changed record is
-//! rewritten on a relocated page ([`crate::slotted`], [`crate::coupled`]), and new nodes are only
-//! on such pages. This file describes the nodes that a checkpoint adds to the build or rewrites.
-//!
-//! If the pages of the build are written in place and new nodes fill pages after them, a node's
-//! page follows from its number, as after the build. Then the file has no table of pages.
-//!
-//! In a cluster index the file has only the ids that were inserted and deleted. The file then has
-//! no pages, no table and no codes, and its numbers of lists are 0. The positions of clusters are
-//! in [another table](crate::clusters::amended).
+//! New nodes and changed records are on relocated pages ([`crate::slotted`], [`crate::coupled`]).
+//! If the pages of the build are written in place and new nodes fill pages after them, a page
+//! follows from the node's number, and the file has no table. For clusters, the file has only the
+//! inserted and deleted ids, and its numbers of lists are 0. [Another
+//! table](crate::clusters::amended) has the positions of clusters.
 //!
 //! Payload of a [stream](crate::stream) of kind `Placement`, little-endian; `n` nodes, `b` nodes of
 //! the build among them, `r` ranges of ids, `d` deleted ids, `v` added pages of vectors:
@@ -36,7 +31,7 @@
 //! - `v` is 0 if vectors have no files of their own.
 //! - If no record starts on an added page of vectors, its first node is the first node of the next
 //!   page. The bit of a page is set if its last record continues on the next page.
-//! - Ranges of ids ascend, with at least one id between two of them. Each range has 1 id or more.
+//! - Ranges of ids ascend, with at least one id between two of them, and are not empty.
 //! - The node of a deleted id is at most `n`, or 4294967295 for all nodes.
 
 use std::ops::Range;
@@ -46,15 +41,11 @@ use crate::error::LayoutError;
 use crate::payload::PayloadReader;
 use crate::runs::{RunsOn, byte_count};
 
-/// Format version of these files. 1: the first. If records span added pages, which segments allow
-/// from version 2 on ([`crate::slotted`]), the file has more bytes at its end. An earlier program
-/// refuses such segments by their version, and does not read this file.
+/// Format version. Only segments of version 2 ([`crate::slotted`]) come with the bits at the end.
 pub const FORMAT_VERSION: u32 = 1;
 
 const FIXED: usize = 44;
-/// Bytes of a range of ids.
 const RANGE: usize = 16;
-/// Bytes of a deleted id.
 const DELETED: usize = 12;
 
 /// The decoded placement of a checkpoint.
@@ -62,41 +53,34 @@ const DELETED: usize = 12;
 pub struct PlacementFile {
     /// The number of nodes.
     pub nodes: u32,
-    /// The number of nodes of the build. Nodes from this number on were inserted later.
+    /// The number of nodes of the build; later nodes were inserted.
     pub built: u32,
-    /// Pages of the page file that may be in use. All pages in `page_of` are below this number.
+    /// Pages of the page file that may be in use: above all of `page_of`.
     pub pages: u32,
     /// The page of each node; empty if the page follows from the node's number.
     pub page_of: Vec<u32>,
-    /// The first node of each page of vectors that was added after the last segment. If vectors are
-    /// stored apart from lists, the vectors of all nodes from `built` on are on these pages.
-    /// Otherwise there are no such pages.
+    /// The first node of each added page of vectors, if vectors are stored apart from lists.
     pub added: Vec<u32>,
-    /// The added pages, counted from the first one, whose last record continues on the next page.
+    /// The added pages, counted from 0, whose last record continues on the next page.
     pub runs: RunsOn,
     /// Codes of the nodes from `built` on, one after another.
     pub codes: Vec<u8>,
-    /// For each node from `built` on, the number of lists that contain it: 0 if the number is
-    /// unknown, 255 if it is 255 or more.
+    /// How many lists contain each node from `built` on: 0 if unknown, 255 if 255 or more.
     pub lists: Vec<u8>,
-    /// External ids that were inserted after the build, as ascending disjoint ranges that do not
-    /// touch: first id, number of ids.
+    /// External ids inserted after the build: first id and number, in ascending, separate ranges.
     pub ids: Vec<(u64, u64)>,
-    /// Deleted ids with a node number each, by ascending id. Records of `id` on nodes below `bound`
-    /// are dead. `u32::MAX` means all nodes.
+    /// Deleted ids, ascending, and the node below which their records are dead; `u32::MAX`: all.
     pub deleted: Vec<(u64, u32)>,
 }
 
 impl PlacementFile {
-    /// Whether the record of an id on a node is dead, because the id was deleted or replaced at a
-    /// later node.
+    /// Whether the record of an id on a node is dead: deleted, or replaced at a later node.
     pub fn is_dead(&self, id: u64, node: u32) -> bool {
         let at = self.deleted.binary_search_by_key(&id, |&(id, _)| id);
         at.is_ok_and(|at| node < self.deleted[at].1)
     }
 
-    /// Encodes the payload. If the fields contradict each other, [`PlacementFile::decode`] refuses
-    /// the payload.
+    /// Encodes the payload. [`PlacementFile::decode`] refuses contradicting fields.
     pub fn encode(&self) -> Vec<u8> {
         let words = 4 * (self.page_of.len() + self.added.len())
             + RANGE * self.ids.len()
@@ -131,7 +115,7 @@ impl PlacementFile {
         out
     }
 
-    /// Decodes a payload. `code_bytes` is the length of a code, and `file` is the name in errors.
+    /// Decodes a payload. `code_bytes` is the length of a code, and `file` the name in errors.
     ///
     /// # Errors
     /// Fails if the payload has
@@ -141,8 +125,7 @@ impl PlacementFile {
     /// - codes of another length than `code_bytes` for each later node;
     /// - a page number that is not below the number of pages;
     /// - first nodes of added pages that do not ascend from the build's end;
-    /// - ranges of ids that are empty, exceed the largest number, touch each other or do not
-    ///   ascend;
+    /// - ranges of ids that are empty, too large, touch each other or do not ascend;
     /// - deleted ids that do not ascend, or a bound above the number of nodes.
     pub fn decode(
         mut payload: Vec<u8>,
@@ -189,8 +172,7 @@ impl PlacementFile {
         check_added(&reader, added_at, &added, &runs, built..nodes)?;
         reader.end()?;
 
-        // The codes are most of the payload. The codes are moved within the payload's buffer, so
-        // that they are never in memory twice.
+        // The codes are moved within the payload's buffer, so that they are never in memory twice.
         payload.drain(..codes_at);
         payload.truncate(found as usize);
         payload.shrink_to_fit();
@@ -209,8 +191,6 @@ impl PlacementFile {
     }
 }
 
-/// The added pages whose last record continues, if the payload has these bits. `length` is the
-/// length of the payload.
 fn read_runs(
     reader: &mut PayloadReader<'_>,
     length: usize,
@@ -231,9 +211,8 @@ fn read_runs(
     Ok(runs)
 }
 
-/// Refuses first nodes of added pages, at offset `at`, that do not ascend or do not begin at the
-/// build's end. `later` are the nodes on these pages. At least one node starts on each page, unless
-/// the page begins with the rest of a record.
+/// At least one of the `later` nodes starts on each page, unless the page begins with the rest of a
+/// record.
 fn check_added(
     reader: &PayloadReader<'_>,
     at: usize,
@@ -246,8 +225,7 @@ fn check_added(
     for (page, &first) in added.iter().enumerate() {
         let next = added.get(page + 1).copied().unwrap_or(nodes);
         let begun = page > 0 && runs.has(page as u64 - 1);
-        // The first page begins at the build's end. Pages on which no node starts may follow the
-        // last node, and then no later page may have a node.
+        // After the last node, only pages without a first node may follow.
         let starts = first < nodes || (begun && first == nodes && next == nodes);
         if first < least || !starts || (page == 0 && first > built) {
             let expected = match page {
@@ -257,20 +235,17 @@ fn check_added(
             let what = "first node of an added page of vectors";
             return Err(reader.wrong(at + 4 * page, what, first, expected));
         }
-        // If a record continues after this page, but none starts on it, that record began on an
-        // earlier page.
+        // A record that continues here, but did not start here, began on an earlier page.
         least = first + u32::from(!begun || next != first);
     }
     Ok(())
 }
 
-/// Reads the next `count` ranges of ids.
 fn read_ids(reader: &mut PayloadReader<'_>, count: u64) -> Result<Vec<(u64, u64)>, LayoutError> {
     let what = "range of ids";
     let mut at = reader.at();
     let bytes = reader.bytes(count.saturating_mul(RANGE as u64), "ranges of ids")?;
     let mut ranges = Vec::with_capacity(bytes.len() / RANGE);
-    // The least valid start of the next range.
     let mut least = Some(0);
     for range in bytes.chunks_exact(RANGE) {
         let (first, count) = (u64_at(range, 0), u64_at(range, 8));
@@ -292,7 +267,6 @@ fn read_ids(reader: &mut PayloadReader<'_>, count: u64) -> Result<Vec<(u64, u64)
     Ok(ranges)
 }
 
-/// Reads the next `count` deleted ids of an index with `nodes` nodes.
 fn read_deleted(
     reader: &mut PayloadReader<'_>,
     count: u64,
@@ -350,7 +324,6 @@ mod tests {
             let back = PlacementFile::decode(none.encode(), code_bytes, "p").unwrap();
             assert_eq!(back, none);
         }
-        // This file has the largest ids. The largest number is not an id, since inserts refuse it.
         let last = PlacementFile {
             ids: vec![(0, u64::MAX - 3), (u64::MAX - 2, 2)],
             ..none
@@ -429,7 +402,6 @@ mod tests {
                 "expected ids below 2^64 - 1",
             ),
             (|file| file.ids[0].1 = u64::MAX, "is 18446744073709551615"),
-            // This range exceeds the largest id.
             (
                 |file| file.ids[1].1 = u64::MAX - 7,
                 "is 3 ids from id 258 on; expected ascending ranges",
@@ -460,7 +432,6 @@ mod tests {
         for code_bytes in [0, 1, 3, usize::MAX] {
             PlacementFile::decode(bytes.clone(), code_bytes, "p").unwrap_err();
         }
-        // Counts beyond the end of the bytes are refused before memory is allocated for them.
         for at in [20, 28, 36] {
             let mut bytes = bytes.clone();
             bytes[at..at + 4].fill(255);
@@ -477,7 +448,6 @@ mod tests {
 
     #[test]
     fn added_pages_that_go_on_stand_at_the_end() {
-        // Nodes 3 and 4: the first one spans a page, and the second one ends on its own page.
         let with = |added: &[u32], runs: &[u32]| {
             let mut file = PlacementFile {
                 added: added.to_vec(),
@@ -509,7 +479,6 @@ mod tests {
             let text_of = decode(&with(added, runs).encode()).unwrap_err().to_string();
             assert!(text_of.contains(text), "{text_of}\n{text}");
         }
-        // This file has the largest numbers.
         let largest = PlacementFile {
             nodes: u32::MAX,
             built: u32::MAX - 1,
@@ -522,7 +491,6 @@ mod tests {
         };
         let text = decode(&largest.encode()).unwrap_err().to_string();
         assert!(text.contains("first node of an added page"), "{text}");
-        // No bits at all, and bits beyond the last page.
         let bytes = sample().encode();
         for bits in [0, 5] {
             let longer = [&bytes[..], &[bits]].concat();
@@ -585,7 +553,6 @@ mod tests {
             let _ = PlacementFile::decode(bytes, code_bytes, "p");
             let check = |close: &[u8]| {
                 if let Ok(file) = decode(close) {
-                    // Accepted bytes are encoded again to the same bytes.
                     assert_eq!(file.encode(), close);
                     assert!(file.page_of.iter().all(|&page| page < file.pages));
                 }

@@ -1,7 +1,6 @@
-//! Measured recall: the share of the true nearest vectors that a search finds, by list size and by
-//! the distance of the k-th nearest vector. The recall was measured when the index was built, or on
-//! a user's queries. A search with a recall target uses these measurements. In a cluster index a
-//! list size is a number of probes.
+//! Measured recall, for searches with a recall target: the share of the true nearest vectors that a
+//! search finds. The share depends on the list size (in a cluster index, the number of probes) and
+//! on the distance of the k-th nearest vector.
 //!
 //! Payload of a [stream](crate::stream) of kind `Recall`, little-endian; `l` list sizes, `t`
 //! tables:
@@ -27,21 +26,19 @@
 //! | 8 | 4 b | the distance (f32) of the median query of each bucket, not falling |
 //! | 8 + 4 b | 4 b l | recall@k (f32, 0 to 1) of each bucket and list size, bucket after bucket |
 //!
-//! The distance of a query is the distance to its k-th nearest vector. In a cluster index, it is
-//! the distance to the nearest head.
+//! The distance of a query is the distance to its k-th nearest vector, or in a cluster index to the
+//! nearest head.
 
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;
 
-/// Format version of these files. 1: the first. 2: with the kind of searches, and the origin of the
-/// queries.
+/// Format version of these files. 2: with the kind of searches, and the origin of the queries.
 pub const FORMAT_VERSION: u32 = 2;
 
 /// The most list sizes, tables, and bands of a table.
 pub const MOST: usize = 64;
 
-/// The kind of searches that were measured. Searches of another kind find another share with the
-/// same list size.
+/// The kind of searches that were measured, since another kind has another recall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Searched {
     /// Walks of the graph, best-first or pipelined, which find the same vectors.
@@ -54,7 +51,7 @@ pub enum Searched {
 }
 
 impl Searched {
-    /// All kinds. The position of each kind is its number in the file.
+    /// The position of each kind is its number in the file.
     const ALL: [Self; 3] = [Self::Walk, Self::Press, Self::Probes];
 }
 
@@ -65,11 +62,9 @@ pub struct RecallFile {
     pub queries: u32,
     /// The kind of searches.
     pub searched: Searched,
-    /// Whether the program chose the queries, as a build does: rows of the index, and vectors
-    /// derived from rows. Such queries predict the recall of later queries less well than a user's
-    /// queries do.
+    /// Whether the program chose the queries: they predict recall less well than a user's.
     pub by_build: bool,
-    /// The list sizes that were measured, rising. In a cluster index, numbers of probes.
+    /// The measured list sizes, rising; in a cluster index, numbers of probes.
     pub lists: Vec<u32>,
     /// A table for each number of results k, by rising k.
     pub tables: Vec<RecallTable>,
@@ -84,8 +79,7 @@ pub struct RecallTable {
     pub bands: Vec<RecallBand>,
 }
 
-/// A band of queries with similar distances to their k-th nearest vectors. In a cluster index, the
-/// distances to their nearest heads are similar.
+/// A band of queries with similar distances to their k-th nearest vectors (or nearest heads).
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecallBand {
     /// The distance of the query in the middle of the band.
@@ -118,8 +112,7 @@ impl RecallFile {
     /// Decodes a payload. `file` is the name in errors.
     ///
     /// # Errors
-    /// Fails if a count exceeds its limit, numbers do not rise or are not finite, or the length
-    /// does not match the counts.
+    /// Fails if a count or the length is wrong, or numbers do not rise or are not finite.
     pub fn decode(payload: &[u8], file: &str) -> Result<RecallFile, LayoutError> {
         let mut reader = PayloadReader::new(payload, file);
         let queries = reader.u32("queries")?;
@@ -248,7 +241,6 @@ mod tests {
     fn what_cannot_be_is_refused_with_its_place() {
         let bytes = sample().encode();
         assert_eq!(RecallFile::decode(&bytes, "r").unwrap(), sample());
-        // Without the kind of the searches the file has version 1.
         let first = bytes.len() - 8;
         for end in (0..bytes.len()).filter(|&end| end != first) {
             assert!(RecallFile::decode(&bytes[..end], "r").is_err(), "{end}");
@@ -269,7 +261,6 @@ mod tests {
             (28, f32::NAN.to_bits(), "distances of buckets"),
             (32, 1.5f32.to_bits(), "recall"),
             (32, f32::NAN.to_bits(), "recall"),
-            // These fields are in the second table.
             (40, 1, "k of a table"),
             (48, 1f32.to_bits(), "distances of buckets"),
             (72, 3, "kind of the searches"),

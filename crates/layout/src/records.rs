@@ -1,13 +1,11 @@
-//! Reads and writes the pages of a [geometry](crate::geometry): the count of records, and the id,
-//! vector and list of each record. This module does not interpret the bytes after a list. After the
-//! count, a page has a mark of two bytes. The meaning of the mark depends on the kind of the file.
-//! Nearly all pages have a mark of zero.
+//! Reads and writes the pages of a [geometry](crate::geometry), without the meaning of the bytes
+//! after a list. After the count of records, a page has a mark of two bytes, usually zero, whose
+//! meaning depends on the kind of the file.
 
 use crate::block::{self, u16_at, u64_at};
 use crate::error::{LayoutError, check_zero};
 use crate::geometry::Geometry;
 
-/// Builds pages one after the other, in one reused buffer.
 #[derive(Debug)]
 pub(crate) struct RecordsBuilder {
     geometry: Geometry,
@@ -17,7 +15,6 @@ pub(crate) struct RecordsBuilder {
 }
 
 impl RecordsBuilder {
-    /// A builder with an empty page.
     pub(crate) fn new(geometry: Geometry) -> RecordsBuilder {
         RecordsBuilder {
             geometry,
@@ -27,14 +24,11 @@ impl RecordsBuilder {
         }
     }
 
-    /// Empties the page.
     pub(crate) fn clear(&mut self) {
         self.page.fill(0);
         self.count = 0;
     }
 
-    /// Empties the page. Its records will have this geometry, and the two bytes after its count
-    /// will be `mark`.
     pub(crate) fn start(&mut self, geometry: Geometry, mark: u16) {
         self.clear();
         self.page.resize(geometry.page_bytes(), 0);
@@ -42,21 +36,16 @@ impl RecordsBuilder {
         self.mark = mark;
     }
 
-    /// Records on the page.
     pub(crate) fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether the page has no space for another record.
     pub(crate) fn is_full(&self) -> bool {
         self.count == self.geometry.nodes_per_page
     }
 
-    /// Appends a record and returns its bytes after the list, which are zero.
-    ///
-    /// # Panics
-    /// Panics if the page is full, the vector has the wrong length, or there are more than R
-    /// neighbours.
+    /// Appends a record to a page with space for it. Returns its bytes after the list, which are
+    /// zero.
     pub(crate) fn push(&mut self, id: u64, vector: &[u8], neighbours: &[u32]) -> &mut [u8] {
         let geometry = &self.geometry;
         assert!(self.count < geometry.nodes_per_page, "the page is full");
@@ -88,8 +77,6 @@ impl RecordsBuilder {
         behind
     }
 
-    /// Seals the page as number `page` of its file and returns its bytes. The records stay on the
-    /// page: the caller may push more records, and finish the page again.
     pub(crate) fn finish(&mut self, page: u64) -> &[u8] {
         let at = 4 * self.geometry.blocks;
         self.page[at..at + 2].copy_from_slice(&(self.count as u16).to_le_bytes());
@@ -99,7 +86,6 @@ impl RecordsBuilder {
     }
 }
 
-/// A page that is read in place, without copies or allocations.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RecordsView<'a> {
     geometry: &'a Geometry,
@@ -109,24 +95,17 @@ pub(crate) struct RecordsView<'a> {
     file: &'a str,
 }
 
-/// A record that is read in place.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RecordView<'a> {
     pub(crate) id: u64,
     pub(crate) vector: &'a [u8],
-    /// The used part of the list, four bytes for each neighbour.
     pub(crate) list: &'a [u8],
-    /// All bytes after the list.
     pub(crate) behind: &'a [u8],
 }
 
 impl<'a> RecordsView<'a> {
-    /// Opens page `page` of `file`.
-    ///
-    /// Refuses bytes that are not one page long, a count of records that is impossible or is not
-    /// `expected`, and a mark other than `mark` (zero, or the value of [`mark`]). With `verify`,
-    /// the checksums of the blocks are checked too. Without `verify`, damaged bytes cause no panic,
-    /// but give wrong values.
+    /// Refuses a wrong length, count or `mark`. With `verify`, checksums are checked too. Without
+    /// `verify`, damaged bytes give wrong values, but cause no panic.
     #[inline]
     pub(crate) fn open(
         geometry: &'a Geometry,
@@ -173,33 +152,27 @@ impl<'a> RecordsView<'a> {
         })
     }
 
-    /// Records on the page.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.count
     }
 
-    /// The page's number in its file.
     #[inline]
     pub(crate) fn page(&self) -> u64 {
         self.page
     }
 
-    /// The bytes after the list of the record in slot `slot`. The caller ensures that the slot
-    /// exists.
     #[inline]
     pub(crate) fn behind(&self, slot: usize) -> &'a [u8] {
         let end = self.geometry.record_at(slot) + self.geometry.record_bytes;
         &self.bytes[self.behind_at(slot)..end]
     }
 
-    /// The offset in the page of the bytes after the list of the record in slot `slot`.
     #[inline]
     pub(crate) fn behind_at(&self, slot: usize) -> usize {
         self.geometry.record_at(slot) + self.geometry.behind_at()
     }
 
-    /// The record in slot `slot`. Refuses a slot that does not exist, and a degree above R.
     #[inline]
     pub(crate) fn record(&self, slot: usize) -> Result<RecordView<'a>, LayoutError> {
         if slot >= self.count {
@@ -234,7 +207,6 @@ impl<'a> RecordsView<'a> {
         self.wrong(at, "degree of a node", degree, expected)
     }
 
-    /// The error for a value at offset `at` of the page.
     #[cold]
     pub(crate) fn wrong(
         &self,
@@ -254,7 +226,6 @@ impl<'a> RecordsView<'a> {
     }
 }
 
-/// The two bytes after a page's count of records; `None` if `bytes` ends before them.
 #[inline]
 pub(crate) fn mark(geometry: &Geometry, bytes: &[u8]) -> Option<u16> {
     let at = 4 * geometry.blocks + 2;
@@ -263,7 +234,6 @@ pub(crate) fn mark(geometry: &Geometry, bytes: &[u8]) -> Option<u16> {
 
 const COUNT: &str = "count of records on the page";
 
-/// The offset in the file of a page's count of records.
 fn count_offset(geometry: &Geometry, page: u64) -> u64 {
     geometry
         .file_offset(page)

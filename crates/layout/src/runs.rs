@@ -1,16 +1,11 @@
 //! The pages whose last record continues on the next page ([`crate::slotted`], version 2 of the
-//! kind `Vectors`).
-//!
-//! The last record of a page may continue on the next page, and one bit for each page shows this.
-//! Such a record ends on the first later page whose bit is not set, or on which another record
-//! starts. In a file these bits are stored in bytes, eight pages each, with the first page in the
-//! lowest bit. The bits after the last page are 0.
+//! kind `Vectors`). Such a record ends on the first later page whose bit is not set, or on which
+//! another record starts. In a file, a byte has the bits of eight pages, the first one lowest, and
+//! the bits after the last page are 0.
 
-/// One bit for each page whose last record continues on the next page. An empty set takes no
-/// memory.
+/// One bit for each page whose last record continues on the next page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunsOn {
-    /// The bits of 64 pages in each word. Words after the last set bit are omitted.
     words: Vec<u64>,
 }
 
@@ -33,8 +28,7 @@ impl RunsOn {
         word.is_some_and(|word| word >> (page % 64) & 1 != 0)
     }
 
-    /// The number of pages of the last record that starts on a page. `starts` returns whether a
-    /// record starts on a given page.
+    /// The pages of the last record of a page. `starts`: whether a record starts on a page.
     #[inline]
     pub fn pages(&self, page: u64, starts: impl Fn(u64) -> bool) -> u32 {
         let (mut pages, mut last) = (1, page);
@@ -58,7 +52,6 @@ impl RunsOn {
         8 * self.words.capacity()
     }
 
-    /// The bits of `pages` pages from `first` on, in the format of a file.
     pub(crate) fn to_bytes(&self, first: u32, pages: u32) -> Vec<u8> {
         let mut bytes = vec![0; byte_count(pages)];
         for page in 0..pages {
@@ -68,8 +61,7 @@ impl RunsOn {
         bytes
     }
 
-    /// Adds the bits of `pages` pages from `first` on, read from a file. Bits after the last page
-    /// are ignored.
+    /// Bits after the last page are ignored.
     pub(crate) fn add(&mut self, bytes: &[u8], first: u32, pages: u32) {
         for page in 0..pages {
             let byte = bytes.get(page as usize / 8).copied().unwrap_or(0);
@@ -80,7 +72,6 @@ impl RunsOn {
     }
 }
 
-/// Bytes in a file for the bits of `pages` pages.
 pub(crate) fn byte_count(pages: u32) -> usize {
     pages.div_ceil(8) as usize
 }
@@ -104,7 +95,6 @@ mod tests {
             pages.map(|page| runs.pages(page, |page| page == starts))
         };
         assert_eq!(pages(0), [1, 2, 1, 4, 3, 2, 1]);
-        // The record that begins on page 63 ends on a page where another record starts.
         assert_eq!(pages(64), [1, 2, 1, 2, 3, 2, 1]);
         assert_eq!(pages(65), [1, 2, 1, 3, 2, 2, 1]);
         assert_eq!(runs.pages(u64::MAX, |_| false), 1);
@@ -116,7 +106,6 @@ mod tests {
         back.add(&[0b1000], 0, 4);
         back.add(&[1], 200, 1);
         assert_eq!(back, runs);
-        // Bits beyond the last page, and missing bytes.
         back.add(&[255], 0, 0);
         back.add(&[], 0, 9);
         assert_eq!(back, runs);

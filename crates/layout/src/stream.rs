@@ -6,22 +6,19 @@
 //! last block     the payload's end, then zeros
 //! ```
 //!
-//! Most files that do not consist of pages are such byte strings. Writer and reader work on pieces,
-//! so megabytes of codes are never in memory twice. The writer outputs sealed blocks when they are
-//! full, and the reader copies the payload directly into its final slice.
+//! Most files without pages are such byte strings. Writer and reader work on pieces, so megabytes
+//! of codes are never in memory twice.
 
 use crate::block::{self, BLOCK, PAYLOAD};
 use crate::error::{LayoutError, check_zero};
 use crate::header::{FieldsWriter, FileHeader, FileKind};
 
-/// Format version of [`FileKind::Codes`]. 1: fields of the engine, then `nodes * code_bytes` bytes.
+/// Format version of [`FileKind::Codes`]: fields of the engine, then `nodes * code_bytes` bytes.
 pub const CODES_FORMAT_VERSION: u32 = 1;
-/// Format version of [`FileKind::Codebook`]. 1: the centroids as f32, chunk after chunk. 2: with
-/// the fields dimension u32 and bytes of a code u32, so that a codebook describes itself.
+/// Format version of [`FileKind::Codebook`]. 2: with the fields dimension and bytes of a code.
 pub const CODEBOOK_FORMAT_VERSION: u32 = 2;
 
-/// The number of blocks that the writer collects before it outputs them. One call then writes 64
-/// KiB instead of 4 KiB, and the allocator can reuse memory of this size without a system call.
+/// The number of blocks of one output: the allocator reuses 64 KiB without a system call.
 const BATCH: usize = 16;
 
 /// The length in bytes of a file with `payload` bytes of payload.
@@ -36,8 +33,7 @@ pub fn file_offset(at: u64) -> u64 {
         .saturating_add(4 + at % PAYLOAD as u64)
 }
 
-/// Divides a payload into sealed blocks. The sink gets the file's bytes in order, in whole blocks,
-/// several at a time.
+/// Divides a payload into sealed blocks, which the sink gets in order, several at a time.
 #[derive(Debug)]
 pub struct StreamWriter {
     header: FileHeader,
@@ -46,13 +42,10 @@ pub struct StreamWriter {
     blocks: Blocks,
 }
 
-/// Blocks that are being filled.
 #[derive(Debug)]
 struct Blocks {
-    /// Number in the file of the first block of `batch`.
     first: u64,
-    /// Blocks that were not output yet; the last one may be partly filled. The first one may be the
-    /// header block.
+    /// Blocks before their output, perhaps with the header block; the last may be partly filled.
     batch: Vec<u8>,
 }
 
@@ -67,7 +60,6 @@ impl Blocks {
                 if self.batch.len() == BATCH * BLOCK {
                     self.hand_out(sink)?;
                 }
-                // Space for the checksum, which `hand_out` fills in.
                 self.batch.extend_from_slice(&[0; 4]);
             }
             let room = BLOCK - self.batch.len() % BLOCK;
@@ -104,7 +96,7 @@ impl Blocks {
 }
 
 impl StreamWriter {
-    /// A writer of `payload` bytes. `fields` are the kind-specific fields.
+    /// A writer of `payload` bytes, with the kind-specific fields.
     ///
     /// # Panics
     /// Panics if `fields` is longer than a header allows ([`crate::header::MAX_FIELDS`] less 8).
@@ -126,7 +118,7 @@ impl StreamWriter {
         &self.header
     }
 
-    /// Appends bytes of the payload, and passes sealed blocks to `sink` when some are full.
+    /// Appends bytes of the payload, and passes full blocks to `sink`.
     ///
     /// # Panics
     /// Panics if there are more bytes than the writer was created for.
@@ -159,8 +151,7 @@ impl StreamWriter {
     }
 }
 
-/// Divides a payload of unknown length into blocks. The sink gets the file's bytes from block 1 on.
-/// The header is complete at the end. The caller writes it before block 1.
+/// Divides a payload of unknown length into blocks, from block 1 on. The caller writes the header.
 #[derive(Debug)]
 pub struct GrowingStream {
     pushed: u64,
@@ -190,7 +181,7 @@ impl GrowingStream {
         self.pushed
     }
 
-    /// Appends bytes of the payload, and passes sealed blocks to `sink` when some are full.
+    /// Appends bytes of the payload, and passes full blocks to `sink`.
     pub fn push<E>(
         &mut self,
         bytes: &[u8],
@@ -236,8 +227,7 @@ pub fn blocks_of(bytes: std::ops::Range<u64>) -> std::ops::Range<u64> {
     }
 }
 
-/// Verifies whole blocks and moves their payloads to the front of `bytes`, one after another.
-/// `first` is the number of the first block. Zeros after the end of the whole payload are included.
+/// Verifies whole blocks, from number `first` on, and moves their payloads to the front of `bytes`.
 ///
 /// # Errors
 /// Fails if a checksum is wrong.
@@ -285,13 +275,11 @@ pub struct StreamReader {
     file: String,
     payload: u64,
     delivered: u64,
-    /// The number in the file of the next block.
     number: u64,
 }
 
 impl StreamReader {
-    /// Decodes the header from the first bytes of the file, one block or more. The next pieces
-    /// start at block 1.
+    /// Decodes the header from the first block or more. The next piece starts at block 1.
     pub fn open(kind: FileKind, first: &[u8], file: &str) -> Result<StreamReader, LayoutError> {
         let header = FileHeader::decode_as(kind, first, file)?;
         let payload = header.fields(file).u64("payload length")?;
@@ -318,8 +306,7 @@ impl StreamReader {
         &self.header
     }
 
-    /// The length of the payload in bytes. The value comes from the file. Before you allocate so
-    /// many bytes, compare the value with the expected length, or with the file's length on disk.
+    /// The length of the payload in bytes, unchecked: compare it before you allocate.
     pub fn payload_length(&self) -> u64 {
         self.payload
     }
@@ -327,13 +314,11 @@ impl StreamReader {
     /// A reader of the kind-specific fields, which follow the payload length.
     pub fn fields(&self) -> crate::header::FieldsReader<'_> {
         let mut fields = self.header.fields(&self.file);
-        // `open` has read this field, so it exists.
         let _ = fields.u64("payload length");
         fields
     }
 
-    /// Reads the next whole blocks and copies their payload into `out`, which is the slice for the
-    /// *whole* payload. The reader keeps track of its position.
+    /// Reads the next whole blocks into `out`, which is the slice for the *whole* payload.
     pub fn push_into(&mut self, piece: &[u8], out: &mut [u8]) -> Result<(), LayoutError> {
         if out.len() as u64 != self.payload {
             return Err(LayoutError::Field {
@@ -565,8 +550,7 @@ mod tests {
         let file = encode(FileKind::Codes, &bytes(100), &[]);
         let mut reader = StreamReader::open(FileKind::Codes, &file, "codes").unwrap();
         reader.push_into(&file[BLOCK..], &mut [0; 99]).unwrap_err();
-        // The header declares a payload of 2^64 - 1 bytes, which does not fit the length in the
-        // same header.
+        // A payload of 2^64 - 1 bytes does not fit the length in the same header.
         let header = FileHeader::new(FileKind::Codes, 8192, u64::MAX.to_le_bytes().to_vec());
         let error = StreamReader::open(FileKind::Codes, &header.encode(), "codes").unwrap_err();
         assert_eq!(error.offset(), Some(32));

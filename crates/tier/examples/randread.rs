@@ -1,14 +1,12 @@
-//! Random reads of 4 KiB in the pattern of searches: measures the throughput of the device, and the
-//! processor time of a read.
+//! Random reads of 4 KiB in the pattern of searches: throughput, and processor time of a read.
 //!
 //! `randread FILE [--threads N] [--tasks N] [--width N] [--reads N] [--compute NANOSECONDS] [--io
 //! MODE] [--pipelined]`
 //!
-//! Each thread runs `tasks` queries at the same time, and each query keeps `width` reads in flight.
-//! A query either waits for all of its reads before it submits the next batch (best-first), or
-//! replaces each read as soon as that read completes (`--pipelined`). With `--compute`, a query
-//! spins for the given time after each read, in place of scoring. FILE must exist, and is only
-//! read.
+//! Each thread runs `tasks` queries at once, each with `width` reads in flight. A query waits for
+//! all of its reads before the next batch (best-first), or replaces each read as it completes
+//! (`--pipelined`). With `--compute`, a query spins for the given time after each read. FILE must
+//! exist.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -75,7 +73,6 @@ impl Random {
     }
 }
 
-/// Returns the user time and the system time of the calling thread.
 fn times() -> (Duration, Duration) {
     // SAFETY: rusage is plain numbers, for which zero is a value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };

@@ -1,4 +1,4 @@
-//! How files are read: the requested way (io_uring or `pread`), and the way that was found to work.
+//! How files are read: the requested way, and the way that works.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,18 +8,16 @@ use crate::error::TierError;
 /// The requested way to read files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoMode {
-    /// io_uring, or a thread pool with `pread` if the kernel forbids io_uring. The environment
-    /// variable `STRATANN_IO` (`auto`, `uring`, `pread`) overrides this mode.
+    /// io_uring, or else `pread`, unless `STRATANN_IO` (`auto`, `uring`, `pread`) is set.
     #[default]
     Auto,
-    /// io_uring. If the kernel forbids io_uring, an error is returned.
+    /// io_uring, or an error if the kernel forbids it.
     Uring,
     /// `pread` on a thread pool.
     Pread,
 }
 
 impl IoMode {
-    /// Resolves `Auto` by the environment variable `STRATANN_IO`, if that is set.
     pub(crate) fn or_environment(self) -> Result<IoMode, TierError> {
         match (self, std::env::var("STRATANN_IO")) {
             (IoMode::Auto, Ok(value)) if !value.is_empty() => {

@@ -10,14 +10,10 @@
 //!
 //! All pooled buffers are aligned to 4 KiB, as `O_DIRECT` demands, and always initialised.
 //!
-//! **If a process forks while a device writes into a buffer**, the written bytes could be lost.
-//! After a fork both processes share their memory pages. If one process then writes to a page, it
-//! gets a copy of the page, and the device continues to write to the page of the other process.
-//!
-//! So device buffers are separate mappings that a fork does not share: a child reads zeros there
-//! (`MADV_WIPEONFORK`, Linux 4.14). If the kernel refuses the advice, the mappings work without it.
-//! `MADV_DONTFORK` is no alternative: a child that drops a buffer would unmap any later mapping at
-//! that address.
+//! **If a process forks while a device writes into a shared page**, and one process then writes to
+//! the page, the device's bytes can be lost. So device buffers are mappings in which a child reads
+//! zeros (`MADV_WIPEONFORK`, Linux 4.14; optional). With `MADV_DONTFORK`, a child that drops a
+//! buffer would unmap any later mapping there.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::any::Any;
@@ -30,17 +26,13 @@ use std::rc::Rc;
 use crate::BLOCK;
 use crate::error::TierError;
 
-/// The number of buffers in a chunk of the arena.
 const CHUNK: usize = 64;
-/// The maximum number of buffers in the arena (4 MiB). Buffers beyond the arena are freed when
-/// dropped.
+/// The most buffers of the arena (4 MiB); others are freed when dropped.
 const ARENA: usize = 1024;
-/// The maximum number of blocks in all larger buffers that the pool keeps for reuse (1 MiB).
+/// The most blocks in larger buffers that the pool keeps (1 MiB).
 const KEPT: usize = 256;
-/// A buffer of more blocks than this is not kept.
 const LARGEST_KEPT: usize = 64;
 
-/// The buffer pool of one thread. A clone is a handle to the same pool.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BufferPool(Rc<Shelves>);
 
@@ -51,13 +43,9 @@ struct Shelves {
 
 #[derive(Default)]
 struct Inner {
-    /// The chunks of the arena, which are freed with the pool.
     chunks: Vec<NonNull<u8>>,
-    /// The free buffers of the arena.
     free: Vec<NonNull<u8>>,
-    /// Free buffers of two blocks and more, indexed by their size in blocks.
     larger: Vec<Vec<NonNull<u8>>>,
-    /// The number of blocks in `larger`.
     kept: usize,
 }
 
@@ -92,14 +80,10 @@ unsafe fn free(pointer: NonNull<u8>, blocks: usize) {
     unsafe { dealloc(pointer.as_ptr(), layout(blocks)) }
 }
 
-/// Maps zeroed memory for devices to write to. A forked process does not share the mapping.
-///
-/// # Errors
-/// The call fails if the system refuses the memory.
+/// Maps zeroed memory for devices, which a forked process does not share.
 fn map(blocks: usize) -> Result<NonNull<u8>, TierError> {
     let bytes = blocks * BLOCK;
-    // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no existing
-    // memory.
+    // SAFETY: an anonymous private mapping at the kernel's address touches no existing memory.
     let start = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -119,8 +103,7 @@ fn map(blocks: usize) -> Result<NonNull<u8>, TierError> {
         return Err(refused());
     }
     // SAFETY: the mapping was just made, has this length, and is not used yet. The advice changes
-    // the mapping in a forked process, and nothing in this process. If the kernel refuses the
-    // advice, the mapping works without it.
+    // it in a forked process only. If the kernel refuses the advice, the mapping works.
     unsafe { libc::madvise(start, bytes, libc::MADV_WIPEONFORK) };
     NonNull::new(start.cast()).ok_or_else(refused)
 }
@@ -132,8 +115,7 @@ unsafe fn unmap(pointer: NonNull<u8>, blocks: usize) {
     unsafe { libc::munmap(pointer.as_ptr().cast(), blocks * BLOCK) };
 }
 
-/// Whether the system would grant `bytes` bytes in one mapping now. The bytes are mapped and
-/// unmapped, and never touched.
+/// Whether the system would map `bytes` bytes now. The bytes are unmapped, and never touched.
 pub(crate) fn would_map(bytes: usize) -> bool {
     if isize::try_from(bytes).is_err() {
         return false;
@@ -141,7 +123,7 @@ pub(crate) fn would_map(bytes: usize) -> bool {
     let blocks = bytes.div_ceil(BLOCK).max(1);
     match map(blocks) {
         Ok(start) => {
-            // SAFETY: the mapping was just made with these blocks, and no other code has its
+            // SAFETY: the mapping was just made with these blocks, and only this code has its
             // address.
             unsafe { unmap(start, blocks) };
             true
@@ -151,11 +133,7 @@ pub(crate) fn would_map(bytes: usize) -> bool {
 }
 
 impl BufferPool {
-    /// Takes a buffer of `len` bytes, aligned to 4 KiB. The buffer may contain the bytes of an
-    /// earlier use.
-    ///
-    /// # Errors
-    /// The call fails if the system refuses the memory.
+    /// Takes a buffer of `len` bytes, aligned to 4 KiB, perhaps with the bytes of an earlier use.
     pub(crate) fn take(&self, len: usize) -> Result<Block, TierError> {
         let blocks = len.div_ceil(BLOCK).max(1);
         let mut inner = self.0.inner.borrow_mut();
@@ -196,7 +174,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // Every block keeps the pool alive, so no buffer of a chunk is still in use.
         for &chunk in &self.chunks {
-            // SAFETY: chunks come from `map(CHUNK)`; the pool is their only owner and is being
+            // SAFETY: chunks come from `map(CHUNK)`, and the pool, their only owner, is being
             // dropped.
             unsafe { unmap(chunk, CHUNK) };
         }
@@ -209,26 +187,17 @@ impl Drop for Inner {
     }
 }
 
-/// The owner of a block's bytes.
 enum Owner {
-    /// The pool: the block is a buffer of its arena.
     Arena(Rc<Shelves>),
-    /// The pool, to which this larger buffer returns. The number is its size in blocks.
     Kept(Rc<Shelves>, u32),
-    /// The block itself: a mapping. The number is its size in blocks.
     Mapped(u32),
-    /// The block itself: an allocation. The number is its size in blocks.
     Own(u32),
-    /// Another owner; the keeper keeps its memory alive.
     Shared { _keeper: Rc<dyn Any> },
 }
 
-/// The bytes of a read: a pooled buffer, or a slice of memory without a copy.
-///
-/// A block derefs to `[u8]` and belongs to its thread. Drop it soon, so that the next read can use
-/// its buffer.
+/// The bytes of a read: a pooled buffer, or a slice of memory. A block belongs to its thread. Drop
+/// it soon, so that the next read can use its buffer.
 pub struct Block {
-    /// The start of the buffer. The bytes of the block begin `skip` bytes after it.
     pointer: NonNull<u8>,
     skip: usize,
     len: usize,
@@ -257,8 +226,7 @@ impl Block {
     /// Creates a block of a slice of memory that `keeper` keeps alive.
     ///
     /// # Safety
-    /// The `len` bytes at `pointer` must be initialised, readable and unchanged for as long as
-    /// `keeper` lives.
+    /// While `keeper` lives, the `len` bytes must be initialised, readable and unchanged.
     pub(crate) unsafe fn shared(pointer: NonNull<u8>, len: usize, keeper: Rc<dyn Any>) -> Block {
         Block {
             pointer,
@@ -268,8 +236,6 @@ impl Block {
         }
     }
 
-    /// The part of this block that begins at byte `skip` and has `len` bytes, or fewer if the block
-    /// is shorter.
     pub(crate) fn part(mut self, skip: u32, len: u32) -> Block {
         let skip = (skip as usize).min(self.len);
         self.len = (len as usize).min(self.len - skip);
@@ -277,10 +243,7 @@ impl Block {
         self
     }
 
-    /// Writes bytes into this block.
-    ///
-    /// # Panics
-    /// The call panics if `at..at + bytes.len()` is not within the block.
+    /// Writes bytes into this block, which must contain `at..at + bytes.len()`.
     pub(crate) fn fill(&mut self, at: usize, bytes: &[u8]) {
         assert!(at <= self.len && bytes.len() <= self.len - at);
         // SAFETY: `at` and the length were checked against the `len` bytes of the block, which is
@@ -292,8 +255,7 @@ impl Block {
         };
     }
 
-    /// The address to which a device writes. No code may read the block before the device has
-    /// finished the write.
+    /// The address to which a device writes. Before the write ends, no code may read the block.
     pub(crate) fn target(&mut self) -> *mut u8 {
         debug_assert!(!matches!(self.owner, Owner::Shared { .. }));
         self.pointer.as_ptr()
@@ -337,8 +299,7 @@ impl Drop for Block {
                 unsafe { unmap(self.pointer, *blocks as usize) };
             }
             Owner::Own(blocks) => {
-                // SAFETY: the buffer came from `allocate(blocks)`, and this block was its only
-                // user.
+                // SAFETY: the buffer came from `allocate(blocks)`, for this block alone.
                 unsafe { free(self.pointer, *blocks as usize) };
             }
             Owner::Shared { .. } => {}
@@ -357,18 +318,15 @@ impl fmt::Debug for Block {
     }
 }
 
-/// A large region of zeroed bytes, on huge pages if the kernel grants them.
-///
-/// The region is for tables that are read at random, such as the codes of all vectors. With pages
-/// of 4 KiB, every access would miss the TLB. The system allocates a page when it is first written.
+/// A large region of zeroed bytes, for random reads: with pages of 4 KiB instead of huge ones,
+/// every access would miss the TLB. The system allocates a page at its first write.
 pub struct HugeBytes {
     pointer: NonNull<u8>,
     len: usize,
-    /// The length of the mapping.
     mapped: usize,
 }
 
-/// The size of a huge page. A region smaller than this gets no huge pages.
+/// The size of a huge page. A smaller region gets none.
 const HUGE: usize = 2 << 20;
 
 impl HugeBytes {
@@ -377,10 +335,8 @@ impl HugeBytes {
         HugeBytes::with_room(len, len)
     }
 
-    /// Creates a region of `len` zero bytes. The caller will write the first `used` bytes soon, and
-    /// the remaining bytes perhaps never. The system allocates a whole huge page at the first write
-    /// to it. So only the first bytes get huge pages, and the remaining bytes take memory page by
-    /// page, as they are written.
+    /// Only the first `used` of the `len` zero bytes get huge pages, which take memory as a whole
+    /// at the first write.
     pub(crate) fn with_room(used: usize, len: usize) -> Result<HugeBytes, TierError> {
         let refused = || TierError::NoMemory {
             what: "codes, pages or copies of an index".into(),
@@ -394,15 +350,13 @@ impl HugeBytes {
                 mapped: 0,
             });
         }
-        // A region that may get huge pages is mapped with extra bytes, so that it can be aligned.
-        // Extra bytes that are cut off were never touched.
+        // Extra bytes align a region of huge pages. The cut-off bytes were never touched.
         let slack = if len >= HUGE { HUGE } else { 0 };
         let total = len
             .checked_next_multiple_of(BLOCK)
             .and_then(|n| n.checked_add(slack));
         let total = total.ok_or_else(refused)?;
-        // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no
-        // existing memory.
+        // SAFETY: an anonymous private mapping at the kernel's address touches no existing memory.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -454,8 +408,8 @@ impl HugeBytes {
         Ok(region)
     }
 
-    /// The bytes of the region, without a borrow. Code may write through the pointer while no other
-    /// code accesses the bytes. The pointer is valid as long as `self`.
+    /// The bytes of the region, without a borrow. Code may write through the pointer, while `self`
+    /// lives and no other code accesses the bytes.
     pub(crate) fn raw(&self) -> NonNull<[u8]> {
         NonNull::slice_from_raw_parts(self.pointer, self.len)
     }
@@ -466,8 +420,7 @@ impl Deref for HugeBytes {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the mapping has at least `len` readable, zero-initialised bytes and lives as long
-        // as self.
+        // SAFETY: the mapping has at least `len` zero-initialised bytes and lives as long as self.
         unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.len) }
     }
 }
@@ -475,8 +428,7 @@ impl Deref for HugeBytes {
 impl DerefMut for HugeBytes {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; the mapping is writable and private to self, which is borrowed
-        // exclusively.
+        // SAFETY: as in `deref`; the mapping is writable, and self is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.len) }
     }
 }
@@ -496,8 +448,7 @@ impl fmt::Debug for HugeBytes {
     }
 }
 
-// SAFETY: HugeBytes owns its mapping like a Box<[u8]>; moving it to another thread moves the only
-// owner.
+// SAFETY: HugeBytes owns its mapping like a Box<[u8]>; another thread gets the only owner.
 unsafe impl Send for HugeBytes {}
 // SAFETY: a shared reference gives read access only. The one exception is `raw`, and each user of
 // `raw` proves that its accesses are exclusive.

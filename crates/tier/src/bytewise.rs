@@ -1,5 +1,4 @@
-//! An adapter for reads of any byte range of a tier. If the device reads only whole blocks, the
-//! adapter reads the blocks around the requested bytes.
+//! An adapter for reads of any byte range of a tier, which reads the blocks around the bytes.
 //!
 //! ```text
 //!   requested          |--- 272 bytes ---|
@@ -7,8 +6,7 @@
 //! ```
 //!
 //! Structures that are laid out for memory (rows of a CSR graph, groups of clusters) start at any
-//! byte of their file. A tier from which any byte range can be read needs no adapter, and
-//! [`bytewise`] returns it unchanged.
+//! byte of their file.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -17,8 +15,7 @@ use crate::error::TierError;
 use crate::executor::Thread;
 use crate::tier::{Completion, ReadQueue, Request, Tier, check};
 
-/// Returns the tier itself if any byte range of it can be read. Otherwise returns a tier that reads
-/// the blocks around a requested range.
+/// The tier itself, or if necessary one that reads the blocks around a range.
 pub fn bytewise(tier: Arc<dyn Tier>) -> Arc<dyn Tier> {
     match tier.alignment() {
         1 => tier,
@@ -62,7 +59,6 @@ impl Tier for Bytewise {
     }
 }
 
-/// A request for which blocks are read: the caller's tag, and the requested part of these blocks.
 #[derive(Clone, Copy)]
 struct Asked {
     tag: u64,
@@ -75,8 +71,7 @@ struct Parts {
     size: u64,
     alignment: u64,
     queue: Box<dyn ReadQueue>,
-    /// The requests in flight. The tag of a read of blocks is an index into this array. Free
-    /// indexes are reused.
+    /// The tag of a read of blocks is an index into this array. Free indexes are reused.
     asked: Vec<Asked>,
     free: Vec<u32>,
 }
@@ -169,7 +164,6 @@ mod tests {
     #[test]
     fn a_read_that_needs_4_gib_of_blocks_is_not_called_a_read_of_a_short_file() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        // The file has no blocks on the disk.
         file.as_file().set_len(5 << 30).unwrap();
         let plain = Arc::new(FileTier::open(file.path()).unwrap());
         assert!(plain.alignment() > 1);

@@ -5,14 +5,13 @@
 //!                     └── LOCK, while open for changes ── before each change: still the same file?
 //! ```
 //!
-//! **A handle stays with the directory that was opened.** If another directory gets the path of
-//! this directory, the handle neither reads nor writes the other directory. If the directory or its
-//! lock was removed, every change fails with [`TierError::Replaced`].
+//! **A handle stays with the directory that was opened**, even if another directory gets its path.
+//! If the directory or its lock was removed, every change fails with [`TierError::Replaced`].
 //!
-//! **Nothing is written through a link.** New files are created, never opened and truncated. A file
-//! that is opened for writing must be a regular file with one name. If a file has other names, it
-//! is first replaced by a [copy](fn@crate::own). Files are *read* through symbolic links, so that
-//! files that are only read may be elsewhere, such as the large files of an index on another disk.
+//! **Nothing is written through a link.** New files are created, never truncated. A file for
+//! writing must be regular with one name; a [copy](fn@crate::own) first replaces one with other
+//! names. Files are *read* through symbolic links, for example the large files of an index on
+//! another disk.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -39,7 +38,7 @@ use crate::ssd::FileTier;
 use crate::tier::Tier;
 use crate::volume::{LOCK_FILE, LockGuard, Note, Volume, VolumeFile, VolumeReader, check_name};
 
-/// A directory of the file system. Clones are handles to the same directory and share its lock.
+/// A directory of the file system. Clones share its lock.
 #[derive(Clone, Debug)]
 pub struct Directory {
     inner: Arc<Inner>,
@@ -49,31 +48,24 @@ pub struct Directory {
 struct Inner {
     path: PathBuf,
     fd: OwnedFd,
-    /// Whether this handle created the directory.
     new: bool,
     /// Permissions of new files, before the process's umask.
     mode: u32,
     held: Mutex<Option<Held>>,
-    /// Whether a warning was logged that the file system cannot sync directories.
     said: AtomicBool,
 }
 
-/// A lock that was taken through this handle.
 #[derive(Debug)]
 struct Held {
     lock: HeldLock,
-    /// Device and inode of the lock file.
     file: (u64, u64),
     note: Arc<Note>,
 }
 
-/// Device and inode, which identify a file under any name.
 fn identity(facts: &Stat) -> (u64, u64) {
     (facts.st_dev, facts.st_ino)
 }
 
-/// Whether an error of a directory sync means that the file system does not support such syncs.
-/// Otherwise the sync has failed.
 fn is_no_sync(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -81,7 +73,6 @@ fn is_no_sync(error: &io::Error) -> bool {
     )
 }
 
-/// The name of a kind of file in messages; `None` for a regular file.
 fn unusual(facts: &Stat) -> Option<&'static str> {
     match FileType::from_raw_mode(facts.st_mode) {
         FileType::RegularFile => None,
@@ -94,23 +85,20 @@ fn unusual(facts: &Stat) -> Option<&'static str> {
 }
 
 impl Directory {
-    /// Opens an existing directory. This needs no write permission.
+    /// Opens an existing directory, without write permission.
     pub fn open(path: impl AsRef<Path>) -> Result<Directory, TierError> {
         Self::open_made(path.as_ref(), false, 0o666)
     }
 
-    /// Opens a directory of this user, and creates it if it is missing (its parent must exist).
-    /// Only this user can access files that are created in it.
+    /// Opens a directory of this user, or creates it. Only this user can access its new files.
     ///
     /// # Errors
-    /// The call returns [`TierError::NotPrivate`] if another user owns the directory, or others can
-    /// write to it.
+    /// [`TierError::NotPrivate`] if another user owns the directory, or others can write to it.
     pub fn private(path: &Path) -> Result<Directory, TierError> {
         crate::copies::CopyFolder::prepare(path)?;
         Self::open_private(path)
     }
 
-    /// Like [`open`](Directory::open), but only this user can access new files.
     pub(crate) fn open_private(path: &Path) -> Result<Directory, TierError> {
         Self::open_made(path, false, 0o600)
     }
@@ -133,8 +121,7 @@ impl Directory {
         })
     }
 
-    /// Opens a directory, and creates it with its parents if it is missing. All created names are
-    /// durable.
+    /// Opens a directory, and creates it with its parents if it is missing, durably.
     pub fn create(path: impl AsRef<Path>) -> Result<Directory, TierError> {
         let path = path.as_ref();
         let failed =
@@ -155,7 +142,6 @@ impl Directory {
         for level in missing.iter().rev() {
             match std::fs::create_dir(level) {
                 Ok(()) => {}
-                // Another process or thread has created this directory meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(failed(level, error)),
             }
@@ -167,9 +153,7 @@ impl Directory {
         Self::open_made(path, !missing.is_empty(), 0o666)
     }
 
-    /// Removes the directory if three conditions are met: this handle's
-    /// [`create`](Directory::create) created it, it is empty, and its path still leads to it.
-    /// Otherwise does nothing.
+    /// Removes the directory if [`create`](Directory::create) created it, and it is empty.
     pub fn discard(self) {
         if self.inner.new && self.check_path(&self.inner.path).is_ok() {
             // If the directory is not empty, the removal fails, as intended.
@@ -193,7 +177,6 @@ impl Directory {
         self.inner.path.join(name).display().to_string()
     }
 
-    /// The error for a failed operation on a file.
     fn failed(&self, action: &'static str, name: &str, source: impl Into<io::Error>) -> TierError {
         TierError::io(action, self.place(name), 0, 0, source.into())
     }
@@ -213,12 +196,11 @@ impl Directory {
         }
     }
 
-    /// The descriptor. It was opened with `O_PATH`, so it can only be used for look-ups.
+    /// Opened with `O_PATH`, so only for look-ups.
     pub(crate) fn fd(&self) -> &OwnedFd {
         &self.inner.fd
     }
 
-    /// Opens the file with this name and these flags.
     pub(crate) fn open_with(&self, name: &str, flags: OFlags) -> io::Result<File> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
         let open = || {
@@ -232,8 +214,7 @@ impl Directory {
         Ok(File::from(with_descriptors(|| Ok(open()?))?))
     }
 
-    /// Opens a file for reading. The name may be a symbolic link, but the file must be a regular
-    /// file.
+    /// The name may be a symbolic link, but to a regular file.
     pub(crate) fn reader(&self, action: &'static str, name: &str) -> Result<File, TierError> {
         check_name(&self.name(), name)?;
         // Without `NONBLOCK`, opening a pipe would wait for a writer.
@@ -247,7 +228,6 @@ impl Directory {
         }
     }
 
-    /// Opens an existing file for writing. It must be a regular file without other names.
     fn writer(&self, name: &str) -> Result<RealFile, TierError> {
         check_name(&self.name(), name)?;
         self.check_held()?;
@@ -268,7 +248,6 @@ impl Directory {
         Ok(RealFile::new(file, self.place(name), facts.st_size as u64))
     }
 
-    /// The metadata of the file with this name. A symbolic link is followed if `follow` is true.
     fn facts(&self, name: &str, follow: bool) -> Result<Stat, Errno> {
         let flags = match follow {
             true => AtFlags::empty(),
@@ -277,21 +256,18 @@ impl Directory {
         statat(&self.inner.fd, name, flags)
     }
 
-    /// The lock owner, as the lock file describes it.
     fn holder(&self) -> Holder {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = self.open_with(LOCK_FILE, flags);
         file.map_or_else(|_| Holder::default(), Holder::read)
     }
 
-    /// Writes the lock owner into the lock file, which this process has locked. The write uses a
-    /// descriptor of its own. If it used a duplicate of the lock's descriptor, a process that is
-    /// forked meanwhile would keep the lock.
+    /// A forked process would keep the lock by a duplicate of its descriptor, so another one is
+    /// used.
     fn say_holder(&self, holder: &Holder) {
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let said = self.open_with(LOCK_FILE, flags);
-        // On a full disk this may fail. Operations that need no space must still work, so the
-        // failure is only logged.
+        // On a full disk this may fail, but operations that need no space must still work.
         if let Err(error) = said.and_then(|file| holder.write(file)) {
             tracing::debug!(
                 "{}: cannot record the lock owner: {error}",
@@ -300,13 +276,11 @@ impl Directory {
         }
     }
 
-    /// Opens the directory itself, for reading its names or syncing them.
     fn readable(&self, action: &'static str) -> Result<File, TierError> {
         self.open_with(".", OFlags::RDONLY | OFlags::DIRECTORY)
             .map_err(|source| TierError::io(action, self.name(), 0, 0, source))
     }
 
-    /// Whether an entry of the directory is a file that can be read.
     fn is_file(&self, name: &CStr, kind: FileType) -> Result<bool, Errno> {
         let follow = match kind {
             FileType::RegularFile => return Ok(true),
@@ -420,7 +394,6 @@ impl Volume for Directory {
         let mut names = Vec::new();
         for entry in Dir::read_from(self.readable("list")?).map_err(failed)? {
             let entry = entry.map_err(failed)?;
-            // Subdirectories, names that are not UTF-8 and the lock file are not listed.
             let Ok(name) = entry.file_name().to_str() else {
                 continue;
             };
@@ -436,8 +409,7 @@ impl Volume for Directory {
         Ok(names)
     }
 
-    /// Some file systems of virtual machines and servers (vboxsf, SMB) cannot sync directories. On
-    /// these, the durability of names is left to the file system, and one warning is logged.
+    /// Some file systems (vboxsf, SMB) cannot sync directories, and durability is left to them.
     fn sync(&self) -> Result<(), TierError> {
         match self.readable("sync")?.sync_all() {
             Err(error) if is_no_sync(&error) => {
@@ -461,8 +433,8 @@ impl Volume for Directory {
         let failed = |error| TierError::io("reserve space in", self.place(name), 0, bytes, error);
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let opened = self.open_with(name, flags).ok();
-        // A file with other names may belong to another index too. A file that is not empty may
-        // have an unknown reservation.
+        // A file with other names may belong to another index. A file with bytes has an unknown
+        // reservation.
         let is_ours = |file: &File| {
             let facts = fstat(file);
             facts.is_ok_and(|facts| {
@@ -476,7 +448,6 @@ impl Volume for Directory {
         let file = self.open_with(name, flags).map_err(failed)?;
         let kept = allocate(&file, bytes).map_err(failed);
         if !matches!(kept, Ok(true)) {
-            // Without a reservation, the empty file is useless.
             let _ = unlinkat(&self.inner.fd, name, AtFlags::empty());
         }
         kept
@@ -491,9 +462,8 @@ impl Volume for Directory {
         }
     }
 
-    /// The lock excludes other processes and other handles of this process. It ends with its guard
-    /// or with the process, so a crash leaves no lock behind. A forked process does not have the
-    /// lock.
+    /// The lock excludes other processes and other handles. It ends with its guard or with the
+    /// process, so a crash leaves no lock. A forked process does not have it.
     fn lock(&self) -> Result<LockGuard, TierError> {
         let failed = |source: io::Error| match source.raw_os_error() {
             Some(error) if is_without_locks(error) => TierError::Unsupported {
@@ -507,8 +477,7 @@ impl Volume for Directory {
             _ => self.failed("lock", LOCK_FILE, source),
         };
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        // Before the opened file is locked, another file may get its name, for example if a failed
-        // build removes the lock file.
+        // Another file may get the name before the opened file is locked.
         for _ in 0..LOCK_TRIES {
             let mut found = None;
             let lock = HeldLock::take(|| {
@@ -534,7 +503,7 @@ impl Volume for Directory {
             }
             match self.facts(LOCK_FILE, false) {
                 // A backup by hard links shares the lock file, but is another index. So this index
-                // gets a lock file of its own.
+                // gets a new lock file.
                 Ok(now) if identity(&now) == identity(&locked) && now.st_nlink > 1 => {
                     match unlinkat(&self.inner.fd, LOCK_FILE, AtFlags::empty()) {
                         Ok(()) | Err(Errno::NOENT) => continue,
@@ -599,7 +568,6 @@ impl Volume for Directory {
     }
 
     fn identity(&self) -> Option<(u64, u64)> {
-        // The metadata of an open descriptor can always be read.
         fstat(&self.inner.fd).ok().map(|facts| identity(&facts))
     }
 
@@ -608,21 +576,17 @@ impl Volume for Directory {
     }
 }
 
-/// The maximum number of attempts to lock, if other files get the name of the lock file meanwhile.
+/// The most attempts to lock, if other files get the name of the lock file meanwhile.
 const LOCK_TRIES: usize = 100;
 
-/// Releases the lock of a directory, in the process that took it.
 struct Unlock(Directory, Home);
 
 impl Drop for Unlock {
     fn drop(&mut self) {
         if !self.1.is_here() {
-            // The fork closed this process's copy of the lock. If another thread of the parent had
-            // the mutex at the fork, the mutex stays locked in this process.
+            // The fork closed this copy of the lock, and may have left the mutex locked.
             return;
         }
-        // The lock file of an unlocked index is empty. Its text is meant for processes that find
-        // the index locked.
         if self.0.check_held().is_ok() {
             self.0.say_holder(&Holder::default());
         }
@@ -630,7 +594,6 @@ impl Drop for Unlock {
     }
 }
 
-/// A file of a directory that is read through the page cache.
 #[derive(Debug)]
 struct RealReader {
     file: File,
@@ -654,7 +617,6 @@ impl VolumeReader for RealReader {
     }
 }
 
-/// A file of a directory that is written through the page cache, by the process that opened it.
 #[derive(Debug)]
 pub(crate) struct RealFile {
     pub(crate) file: File,
@@ -673,7 +635,7 @@ impl RealFile {
         }
     }
 
-    /// Returns an error in a forked process, since two processes would then write to one file.
+    /// In a forked process, two processes would write to one file.
     pub(crate) fn check_process(&self) -> Result<(), TierError> {
         let here = std::process::id();
         if here == self.process {
@@ -732,8 +694,6 @@ impl VolumeFile for RealFile {
     }
 }
 
-/// Makes `file` share the blocks of `source`. Some file systems support this (btrfs, XFS) for two
-/// files on the same file system.
 #[cfg(target_os = "linux")]
 fn reflink(file: &File, source: &File) -> bool {
     rustix::fs::ioctl_ficlone(file, source).is_ok()

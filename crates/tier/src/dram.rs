@@ -15,7 +15,6 @@ pub struct DramTier {
     bytes: Held,
 }
 
-/// The owner of the bytes.
 #[derive(Clone)]
 enum Held {
     Shared(Arc<[u8]>),

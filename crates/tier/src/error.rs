@@ -1,8 +1,5 @@
-//! The errors of places for bytes. Most texts tell the user how to act.
-//!
-//! A variant names the place (a file's path, or the name of a region of memory) and the failure. If
-//! the offset in the place and the remedy are known, the variant also names them. [`TierError::io`]
-//! turns an error of the operating system into the variant that knows its remedy.
+//! The errors of places for bytes. [`TierError::io`] turns an error of the operating system into
+//! the variant that knows its remedy.
 
 use std::io;
 
@@ -44,8 +41,7 @@ pub enum TierError {
         /// The number of bytes of the write; 0 if it is unknown.
         len: u64,
     },
-    /// A file has other names, so it must be copied before it is written to. The device has no
-    /// space for the copy.
+    /// A file with other names must be copied before a write, but there is no space for the copy.
     #[error(
         "{place}: no space left for a copy of its {len} bytes, on the device or in this user's quota; the file has other names (hard links, as after a backup by `cp -al`), so inserts write to a copy. Free {len} bytes there, or remove the backup, and then insert again. Meanwhile searches work, and so do deletes while some kB are free for the log"
     )]
@@ -73,8 +69,7 @@ pub enum TierError {
         /// The file's path.
         place: String,
     },
-    /// A read returned fewer bytes than requested, although the place had all of them when it was
-    /// opened.
+    /// A read returned fewer bytes than the place had when it was opened.
     #[error(
         "{place}: a read of {wanted} bytes at byte {offset} returned {got}; the file was truncated after it was opened, or the device failed. Restore the file, or rebuild the index"
     )]
@@ -160,7 +155,7 @@ pub enum TierError {
         /// The difference from the directory or file that was opened.
         what: String,
     },
-    /// This process was forked from another process, which had opened the place for changes.
+    /// This process was forked from the process that had opened the place for changes.
     #[error(
         "{place}: opened for changes in process {opener}; process {here} was forked from process {opener}, so its handle writes nothing. When process {opener} has closed the index, open the index again in process {here}, or use spawn instead of fork"
     )]
@@ -281,8 +276,7 @@ pub enum TierError {
         /// The reason, and an alternative.
         reason: String,
     },
-    /// A simulated machine has lost power, and every later operation fails (see `SimVolume`,
-    /// feature `testing`).
+    /// A simulated machine has lost power (see `SimVolume`, feature `testing`).
     #[error("{place}: the simulated machine has crashed")]
     Crashed {
         /// The file's name.
@@ -290,9 +284,6 @@ pub enum TierError {
     },
 }
 
-/// The text for a fault of a server, such as
-/// `127.0.0.1:7702: the storage server cannot be reached ...` or
-/// `127.0.0.1:7702 is a memory server ...`.
 fn server_said(place: &str, protocol: Option<Protocol>, fault: &Fault) -> String {
     match (fault, protocol) {
         (Fault::Protocol(_), _) => format!("{place} {fault}"),
@@ -303,8 +294,6 @@ fn server_said(place: &str, protocol: Option<Protocol>, fault: &Fault) -> String
 
 impl TierError {
     /// Turns an error of the operating system into the variant that knows its remedy.
-    ///
-    /// `len` is the length in bytes of the write or read (0 if the operation has none).
     pub fn io(
         action: &'static str,
         place: impl Into<String>,
@@ -362,7 +351,6 @@ impl TierError {
     }
 }
 
-/// Describes the write for which there was no space, if its length is known.
 fn while_writing(offset: u64, len: u64) -> String {
     match len {
         0 => String::new(),

@@ -6,9 +6,9 @@
 //!          none is ready?         -> start queued reads and wait, in one system call
 //! ```
 //!
-//! Tasks are futures that never leave the thread. To wake a task means to set a bit. The executor
-//! allocates memory only when a group of tasks starts. Tasks that belong together form a group. A
-//! worker of a [`WorkerPool`](crate::WorkerPool) polls the groups of several runs in turn.
+//! Tasks are futures that never leave the thread, and a wake sets a bit. Memory is allocated only
+//! when a group of tasks starts. A worker of a [`WorkerPool`](crate::WorkerPool) polls the groups
+//! of several runs in turn.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -30,16 +30,12 @@ use crate::timers::Precision;
 /// A task for [`Thread::run_all`].
 pub type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// The context of one thread, through which its tasks read. It is neither `Send` nor `Sync`.
-///
-/// A [`WorkerPool`](crate::WorkerPool) gives a context to each of its workers. [`Thread::local`]
-/// makes a context for the calling thread.
+/// The context of one thread, through which its tasks read; neither `Send` nor `Sync`.
 #[derive(Debug)]
 pub struct Thread {
     reactor: Rc<Reactor>,
     io: Arc<Io>,
-    /// Makes the type neither `Send` nor `Sync`. The `Rc` alone would do so, but this field records
-    /// the reason: only the thread that created a ring can use it.
+    /// Only the thread that created a ring can use it.
     _stays: PhantomData<*const ()>,
 }
 
@@ -72,16 +68,13 @@ impl Thread {
         self.io.backend()
     }
 
-    /// The number of reads of this thread that are queued or at the device, over all of its queues.
+    /// The number of reads of this thread that are queued or at the device.
     pub fn reads_in_flight(&self) -> usize {
         self.reactor.in_flight()
     }
 
-    /// Runs tasks until all have ended.
-    ///
-    /// A task that another thread wakes runs in this thread's next round: at once, or when one of
-    /// the reads in flight completes. If a task panics, the other tasks are dropped, and the
-    /// context can still be used.
+    /// Runs tasks until all have ended. A task that another thread wakes runs at once, or when a
+    /// read completes. If a task panics, the other tasks are dropped.
     pub fn run_all<'a>(&self, tasks: Vec<Task<'a>>) {
         let parking = Arc::new(Parking::of(thread::current()));
         let mut group = Group::new(self, &parking, tasks);
@@ -114,15 +107,13 @@ impl Thread {
             .expect("run_all returns when the task has finished")
     }
 
-    /// Sleeps until `due` while other tasks run. If the future is dropped early, it wakes no
-    /// thread, and keeps no thread awake.
+    /// Sleeps until `due` while other tasks run.
     pub fn sleep_until(&self, due: Instant) -> Sleep {
         Sleep::until(&self.reactor, due, Precision::Plain)
     }
 
-    /// Until the returned value is dropped, this thread's count of tasks does not include the
-    /// calling task, which waits for its turn. The count decides how the thread waits for reads, so
-    /// a task that waits without reads must not be in it.
+    /// Until the value is dropped, the count of tasks, which decides how the thread waits for
+    /// reads, leaves out the calling task.
     pub fn set_aside(&self) -> Aside {
         let tasks = &self.reactor.tasks;
         tasks.set(tasks.get().saturating_sub(1));
@@ -132,7 +123,7 @@ impl Thread {
     }
 }
 
-/// A task that waits for its turn: see [`Thread::set_aside`].
+/// A task that waits for its turn ([`Thread::set_aside`]).
 #[derive(Debug)]
 #[must_use = "the task counts again as soon as this is dropped"]
 pub struct Aside {
@@ -146,13 +137,12 @@ impl Drop for Aside {
     }
 }
 
-/// The future of [`Thread::sleep_until`]. If it is dropped, its timer is removed.
+/// The future of [`Thread::sleep_until`]. Its drop removes the timer.
 #[derive(Debug)]
 pub struct Sleep {
     reactor: Rc<Reactor>,
     due: Instant,
     precision: Precision,
-    /// The number of the timer, if a timer is set.
     timer: Option<u64>,
 }
 
@@ -193,19 +183,16 @@ impl Drop for Sleep {
     }
 }
 
-/// Tasks that belong together. If a group is dropped early, its tasks are dropped, and the results
-/// of their reads are discarded.
 pub(crate) struct Group<'a> {
     tasks: Vec<Option<Task<'a>>>,
     wakers: Vec<Waker>,
     ready: Arc<Ready>,
-    /// The number of tasks that have not ended. The reactor counts them too.
+    /// The tasks that have not ended. The reactor counts them too.
     left: usize,
     reactor: Rc<Reactor>,
 }
 
 impl<'a> Group<'a> {
-    /// Makes a group of tasks for the calling thread. All tasks are ready.
     pub(crate) fn new(thread: &Thread, parking: &Arc<Parking>, tasks: Vec<Task<'a>>) -> Self {
         let ready = Arc::new(Ready::new(tasks.len(), parking.clone()));
         let wakers = (0..tasks.len())
@@ -227,17 +214,14 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Whether all tasks have ended.
     pub(crate) fn is_done(&self) -> bool {
         self.left == 0
     }
 
-    /// Whether a task is ready to be polled.
     pub(crate) fn is_ready(&self) -> bool {
         self.ready.any()
     }
 
-    /// Polls each ready task once.
     pub(crate) fn poll(&mut self) {
         for (word, bits) in self.ready.words.iter().enumerate() {
             if bits.load(Ordering::Relaxed) == 0 {
@@ -263,22 +247,20 @@ impl<'a> Group<'a> {
 
 impl Drop for Group<'_> {
     fn drop(&mut self) {
-        // When a task that was set aside is dropped, it counts again. So all tasks are dropped
-        // before their number is subtracted.
+        // The tasks are dropped before the subtraction: a task that was set aside then counts
+        // again.
         self.tasks.clear();
         let tasks = self.reactor.tasks.get();
         self.reactor.tasks.set(tasks - self.left);
     }
 }
 
-/// The set of tasks to be polled, one bit each.
 struct Ready {
     words: Box<[AtomicU64]>,
     parking: Arc<Parking>,
 }
 
 impl Ready {
-    /// Creates the set. At first, all tasks are ready.
     fn new(tasks: usize, parking: Arc<Parking>) -> Ready {
         let word = |i: usize| {
             AtomicU64::new(if tasks - i * 64 >= 64 {
@@ -338,7 +320,6 @@ mod tests {
         });
         thread.run_all(vec![task(), waits]);
         assert_eq!(count(), 0);
-        // A task panics while two other tasks are set aside.
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             let aside = || {
                 Box::pin(async {

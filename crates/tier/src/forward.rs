@@ -35,7 +35,6 @@ macro_rules! leave_to {
         fn keep_room(&self, name: &str, bytes: u64) -> Result<bool, TierError> { self.$field.keep_room(name, bytes) }
         fn kept_room(&self, name: &str) -> Result<u64, TierError> { self.$field.kept_room(name) }
     };
-    // The lock, and the methods that belong to the lock.
     (@ $field:ident lock) => {
         fn lock(&self) -> Result<LockGuard, TierError> { self.$field.lock() }
         fn held_as(&self, what: &str, remedy: &str) { self.$field.held_as(what, remedy) }

@@ -15,12 +15,9 @@ use std::sync::{Mutex, PoisonError};
 use crate::buffer::HugeBytes;
 use crate::error::TierError;
 
-/// Bytes that grow at the end while any number of threads read them; on huge pages if the kernel
-/// grants them.
-///
-/// They are used for the codes of an index with inserts. Address space is reserved for a capacity,
-/// and the system allocates memory when it is first written. The value derefs to all bytes so far.
-/// These bytes neither change nor move:
+/// Bytes that grow at the end while any number of threads read them; on huge pages if possible.
+/// Address space is reserved for a capacity, and memory is allocated at its first write. The bytes
+/// so far neither change nor move:
 ///
 /// ```
 /// use stratann_tier::{GrowingBytes, TierError};
@@ -32,18 +29,15 @@ use crate::error::TierError;
 /// # Ok::<(), TierError>(())
 /// ```
 pub struct GrowingBytes {
-    /// Once readers exist, the region is not dereferenced, because a dereference would give access
-    /// to bytes that an append may be writing.
+    /// Not dereferenced once readers exist: a dereference would access bytes that an append writes.
     room: HugeBytes,
-    /// The published length. It grows while the lock `appending` is held, up to the capacity.
+    /// The published length. It grows while `appending` is held, up to the capacity.
     len: AtomicUsize,
-    /// Locked by the thread that appends.
     appending: Mutex<()>,
 }
 
 impl GrowingBytes {
-    /// Creates `len` bytes, which are zero before `fill` writes them. The capacity is `capacity`,
-    /// or `len` if that is larger.
+    /// Creates `len` bytes, which are zero before `fill`. The capacity is at least `len`.
     pub fn filled<E: From<TierError>>(
         len: usize,
         capacity: usize,
@@ -58,17 +52,15 @@ impl GrowingBytes {
         })
     }
 
-    /// Appends bytes. A reader sees none of these bytes or all of them. Returns the offset of the
-    /// first byte. If the capacity is too small, returns `None` and changes nothing. An append
-    /// waits for other appends, but never for readers.
+    /// Appends bytes, and returns their offset. A reader sees none of them or all. If the capacity
+    /// is too small, returns `None` and changes nothing. An append never waits for readers.
     pub fn append(&self, bytes: &[u8]) -> Option<usize> {
-        // If a thread panicked with the lock held, it had published none of its bytes, or all of
-        // them. So a poisoned lock is accepted.
+        // If a thread panicked with the lock held, it had published none or all of its bytes.
         let _turn = self
             .appending
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        // The length changes only under the lock. The lock orders this load after the last change.
+        // The length changes only under the lock, which orders this load after the last change.
         let offset = self.len.load(Ordering::Relaxed);
         let end = offset
             .checked_add(bytes.len())
@@ -141,8 +133,7 @@ mod tests {
         GrowingBytes::filled::<TierError>(len, capacity, |_| Ok(())).unwrap()
     }
 
-    /// Returns how many of `bytes` bytes from `first` on are in memory, in whole pages. The kernel
-    /// reports a 64-bit entry for each page. Its highest bit is set if the page is in memory.
+    /// The highest bit of a page's 64-bit entry is set if the page is in memory.
     fn resident(first: *const u8, bytes: usize) -> usize {
         use std::os::unix::fs::FileExt;
         let pages = std::fs::File::open("/proc/self/pagemap").unwrap();
@@ -155,8 +146,6 @@ mod tests {
 
     #[test]
     fn what_is_not_written_takes_no_memory() {
-        // The length is a little more than a huge page, and the capacity is large. A second huge
-        // page would be almost unused.
         let (len, capacity) = ((2 << 20) + 5_000, 16 << 20);
         let bytes = GrowingBytes::filled::<TierError>(len, capacity, |bytes| {
             bytes.fill(1);
@@ -220,7 +209,7 @@ mod tests {
         ));
     }
 
-    /// Every record repeats one number, so that a record that is only partly written is noticed.
+    /// Every record repeats one number, so that a partly written record is noticed.
     #[test]
     fn threads_that_read_see_whole_records_while_one_appends() {
         const RECORD: usize = 37;
@@ -265,7 +254,6 @@ mod tests {
         const THREADS: usize = 4;
         const EACH: usize = if cfg!(miri) { 20 } else { 5_000 };
         const RECORD: usize = 5;
-        // The capacity is one record too small.
         let bytes = zeros(0, (THREADS * EACH - 1) * RECORD);
         let (shared, refused) = (&bytes, &AtomicUsize::new(0));
         thread::scope(|scope| {

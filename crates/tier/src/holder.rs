@@ -1,5 +1,4 @@
-//! The owner of a volume's lock, as the lock file describes it to processes that find the volume
-//! locked.
+//! The owner of a volume's lock, as the lock file describes it to other processes.
 //!
 //! ```text
 //!   4711 build-7                              the process id, and its host or container
@@ -7,21 +6,16 @@
 //!   change the index through it: stratann ..  advice to other processes meanwhile
 //! ```
 //!
-//! The text is only information: the lock itself belongs to the operating system (`lock.rs`). A
-//! line that could not be written is missing. When the lock is released, the file is emptied. If
-//! the owner is killed, its text stays in the file. The text then has no effect, since the lock has
-//! ended.
-//!
-//! A process number is valid within one host or container, and is reused. So a message that names
-//! another process says "if it still runs".
+//! The text is only information: the lock belongs to the operating system (`lock.rs`). A line that
+//! could not be written is missing. A release empties the file; after a kill the text stays,
+//! without effect. A process number is valid within one host or container, and is reused, so
+//! messages say "if it still runs".
 
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Write};
 
-/// At most this number of bytes of a lock file are read.
 const MOST: u64 = 1024;
-/// The remedy that messages name if the lock file has none.
 const REMEDY: &str =
     "Close that handle (in Python index.close(), or the end of its with block), or wait";
 
@@ -29,13 +23,12 @@ const REMEDY: &str =
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holder {
     process: Option<u32>,
-    /// The name of the host or container in which the number of the process is valid.
+    /// The host or container in which the number of the process is valid.
     host: Option<String>,
     what: Option<String>,
     remedy: Option<String>,
 }
 
-/// The name of this host or container.
 fn host_here() -> Option<String> {
     let name = rustix::system::uname();
     let name = name.nodename().to_str().ok()?.to_owned();
@@ -44,7 +37,6 @@ fn host_here() -> Option<String> {
 }
 
 impl Holder {
-    /// A description of this process.
     pub(crate) fn here() -> Holder {
         Holder {
             process: Some(std::process::id()),
@@ -53,8 +45,7 @@ impl Holder {
         }
     }
 
-    /// A description of this process: its kind, and the remedy for processes that find the index
-    /// locked. `what` and `remedy` are one line each.
+    /// `what` is the kind of this process; `remedy` is for processes that find the index locked.
     pub(crate) fn named(what: &str, remedy: &str) -> Holder {
         Holder {
             what: Some(what.to_owned()),
@@ -63,18 +54,15 @@ impl Holder {
         }
     }
 
-    /// The number of the process, if the lock file has one. It is valid in the host or container of
-    /// that process.
+    /// The number of the process, in its host or container, if the lock file has one.
     pub fn process(&self) -> Option<u32> {
         self.process
     }
 
-    /// The remedy for processes that find the index locked.
     pub(crate) fn remedy(&self) -> &str {
         self.remedy.as_deref().unwrap_or(REMEDY)
     }
 
-    /// Parses a lock file. If the file is unreadable or malformed, the description is empty.
     pub(crate) fn read(file: File) -> Holder {
         let mut text = String::new();
         if file.take(MOST).read_to_string(&mut text).is_err() {
@@ -99,7 +87,6 @@ impl Holder {
         }
     }
 
-    /// Replaces the text of a lock file by this description. An empty description empties the file.
     pub(crate) fn write(&self, mut file: File) -> io::Result<()> {
         file.set_len(0)?;
         let Some(process) = self.process else {

@@ -1,10 +1,6 @@
-//! The process in which a value was created.
-//!
-//! A forked process has all memory of its parent and none of its threads. If a thread of the parent
-//! had a lock at the fork, the lock stays locked in the child, and a thread that waits for it never
-//! returns. A file that the parent writes is the same file in the child. So a value that has
-//! threads or owns files records its process. In another process, it uses neither its threads nor
-//! its files.
+//! The process in which a value was created. A forked process has its parent's memory and files,
+//! but not its threads, and a lock that one of them had stays locked. So a value with threads or
+//! files records its process, and uses neither in another one.
 
 /// The process in which a value was created.
 ///
@@ -20,8 +16,7 @@ impl Home {
         Home(std::process::id())
     }
 
-    /// Whether the current process is the recorded process, and not a process that was forked from
-    /// it.
+    /// Whether the current process is the recorded one, and not a fork of it.
     pub fn is_here(self) -> bool {
         self.0 == std::process::id()
     }

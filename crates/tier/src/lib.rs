@@ -1,6 +1,5 @@
 //! Places for bytes: DRAM, mapped files, SSDs and memory servers. The crate reads many ranges
-//! concurrently, and writes files so that they survive a crash. It has no notion of vectors or
-//! graphs.
+//! concurrently, and writes files so that they survive a crash.
 //!
 //! ```text
 //!   WorkerPool ── worker threads, each with a Thread: ring, executor, buffers
@@ -14,9 +13,8 @@
 //!          LoadedVolume, MirrorVolume (copies of files in memory, or in a folder)
 //! ```
 //!
-//! For tests, the feature `testing` adds more tiers and volumes. `Meter` counts the reads of a
-//! tier, `Faulty` injects faults, and `SimVolume` crashes on demand. `conformance` checks a new
-//! implementation.
+//! The feature `testing` adds tiers and volumes for tests: `Meter` counts reads, `Faulty` injects
+//! faults, `SimVolume` crashes on demand, and `conformance` checks a new implementation.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -34,10 +32,6 @@
 //! });
 //! # Ok::<(), stratann_tier::TierError>(())
 //! ```
-//!
-//! `unsafe` code is confined to this crate and to the kernels of vectors. This crate needs it for
-//! io_uring, aligned buffers, mappings, bytes that grow while they are read, jobs that the pool
-//! borrows, forks, and an allocator that records refused allocations.
 
 mod backend;
 mod buffer;
@@ -85,7 +79,7 @@ mod uring;
 mod volume;
 mod worker_pool;
 
-/// The size of a block in bytes. It is the smallest read of an SSD, and the alignment of buffers.
+/// The bytes of a block: the smallest read of an SSD, and the alignment of buffers.
 pub const BLOCK: usize = 4096;
 
 pub use backend::{Backend, IoMode};

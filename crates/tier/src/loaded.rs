@@ -1,5 +1,4 @@
-//! A volume whose tiers are copies of files in memory, for programs that only search. When a file
-//! is opened as a tier, it is copied. Reads return slices of the copy itself.
+//! A volume whose tiers are copies of files in memory, for programs that only search.
 
 use std::sync::Arc;
 
@@ -10,16 +9,13 @@ use crate::forward::leave_to;
 use crate::tier::Tier;
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 
-/// A volume that reads each file into memory when it is opened as a tier, on huge pages if the
-/// kernel grants them. The tier keeps these bytes, so later writes to the file are not visible. For
-/// files that change, use [`MemoryVolume::copied`](crate::MemoryVolume::copied), whose reads copy
-/// the bytes.
+/// A volume that reads each file into memory when it is opened as a tier. Later writes are not
+/// visible, unlike in [`MemoryVolume::copied`](crate::MemoryVolume::copied).
 #[derive(Clone, Debug)]
 pub struct LoadedVolume {
     volume: Arc<dyn Volume>,
 }
 
-/// The number of bytes of one read.
 const PIECE: usize = 4 << 20;
 
 impl LoadedVolume {

@@ -1,21 +1,17 @@
 //! The lock file of a directory.
 //!
-//! The lock is taken with `flock`. The lock ends with the process, so a crash leaves no lock. Each
-//! lock belongs to one opening of the file, so a process may open the lock file any number of
-//! times. Three cases need more than `flock`:
+//! The lock is taken with `flock`. It ends with the process, so a crash leaves no lock. It belongs
+//! to one opening of the file, so a process may open the lock file any number of times. Three cases
+//! need more than `flock`:
 //!
-//! - **A forked process inherits the lock**, and would keep it until its own end. So in the child
-//!   of every `fork` the descriptors of all locks are closed (`pthread_atfork`). This does not
-//!   release the parent's lock. (Locks of `fcntl` are not inherited, but they end when *any*
-//!   descriptor of the file is closed. The open-file locks of `fcntl` are inherited, as `flock`
-//!   locks are.) A program that this process starts gets no lock, since the descriptors are closed
-//!   on `exec`.
-//! - **When the lock is taken, another file may have the lock file's name**: a failed build removes
-//!   the lock file before it unlocks, and a user may remove it. So the name is looked up again
-//!   after locking, and before every write.
+//! - **A forked process inherits the lock**, and would keep it until its own end. So the child of
+//!   every `fork` closes the descriptors of all locks (`pthread_atfork`), which does not release
+//!   the parent's. (Locks of `fcntl` are not inherited, but end when *any* descriptor of the file
+//!   is closed.)
+//! - **When the lock is taken, another file may have the lock file's name**, since a failed build
+//!   or a user removed it. So the name is looked up again after locking, and before every write.
 //! - **Some file systems have no locks** (some kinds of NFS, FUSE and virtual machines). There
-//!   locking fails, unless the user declares with [`LOCK`] that only one process writes. Then the
-//!   lock applies within this process only.
+//!   locking fails, unless [`LOCK`] declares that only one process writes.
 
 use std::cell::UnsafeCell;
 use std::fs::File;
@@ -26,22 +22,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{FlockOperation, flock, fstat};
 use rustix::io::Errno;
 
-/// An environment variable. Its value `none` declares that only one process writes to a file system
-/// without locks.
+/// An environment variable. With `none`, a user declares that only one process writes to a file
+/// system without locks.
 pub(crate) const LOCK: &str = "STRATANN_LOCK";
 
-/// The device and the inode of a file, which identify the file under any of its names.
 type Identity = (u64, u64);
 
-/// The descriptors of all locks of this process.
 struct Descriptors {
     /// Set while a thread accesses `held`, or forks.
     busy: AtomicBool,
     held: UnsafeCell<Vec<(RawFd, Identity)>>,
 }
 
-// SAFETY: `held` is accessed only between `enter` and `leave`, and only one thread at a time is
-// there.
+// SAFETY: only one thread at a time is between `enter` and `leave`, where `held` is accessed.
 unsafe impl Sync for Descriptors {}
 
 static DESCRIPTORS: Descriptors = Descriptors {
@@ -82,7 +75,6 @@ extern "C" fn in_child() {
     DESCRIPTORS.leave();
 }
 
-/// A file that this process has locked.
 #[derive(Debug)]
 pub(crate) struct HeldLock {
     fd: RawFd,
@@ -90,9 +82,8 @@ pub(crate) struct HeldLock {
 }
 
 impl HeldLock {
-    /// Opens a file and locks it; `None` if it is locked already. No fork happens between the two
-    /// steps. On a file system without locks, this returns an error that [`is_without_locks`]
-    /// recognises. If [`LOCK`] is set to `none`, the lock applies within this process instead.
+    /// Opens a file and locks it, without a fork in between; `None` if it is locked already. Fails
+    /// on a file system without locks ([`is_without_locks`]), unless [`LOCK`] is `none`.
     pub(crate) fn take<E: From<std::io::Error>>(
         open: impl FnOnce() -> Result<File, E>,
     ) -> Result<Option<HeldLock>, E> {
@@ -137,24 +128,20 @@ impl HeldLock {
         }))
     }
 
-    /// The process that took the lock.
     pub(crate) fn process(&self) -> u32 {
         self.process
     }
 }
 
-/// Whether an error of the operating system means that the file system has no locks. NFS reports
-/// `ENOLCK` if no lock service runs.
+/// NFS reports `ENOLCK` if no lock service runs.
 pub(crate) fn is_without_locks(error: i32) -> bool {
     matches!(error, libc::ENOLCK | libc::ENOSYS | libc::EOPNOTSUPP)
 }
 
-/// Whether the user declared that an index on a file system without locks needs no lock.
 fn does_without() -> bool {
     std::env::var_os(LOCK).is_some_and(|value| value == "none")
 }
 
-/// Calls `leave` when dropped, also after a panic.
 struct Leave;
 
 impl Drop for Leave {
@@ -173,12 +160,10 @@ impl Drop for HeldLock {
         let _leave = Leave;
         // SAFETY: entered above, and left when `_leave` is dropped.
         unsafe { &mut *DESCRIPTORS.held.get() }.retain(|&(fd, _)| fd != self.fd);
-        // SAFETY: `take` gave up ownership of the descriptor, and this process has not closed it
-        // elsewhere.
+        // SAFETY: `take` gave up ownership of the descriptor, which nothing else here has closed.
         let file = unsafe { File::from_raw_fd(self.fd) };
-        // The unlock is explicit, since a process that was forked without libc's `fork` may still
-        // have a copy of the descriptor. In all other cases closing the file unlocks it, so a
-        // failure here needs no report.
+        // A process that was forked without libc's `fork` may have a copy of the descriptor.
+        // Otherwise, closing the file unlocks it.
         let _ = flock(&file, FlockOperation::Unlock);
         debug_assert_eq!(file.as_raw_fd(), self.fd);
     }

@@ -1,5 +1,5 @@
-//! A tier of a file that is mapped into memory. The file may be in `/dev/shm`, on a file system
-//! with DAX, or in a tmpfs bound to a NUMA node. It may also be any file that fits the page cache.
+//! A tier of a file that is mapped into memory: in `/dev/shm` or a tmpfs, on a file system with
+//! DAX, or in the page cache.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,14 +12,10 @@ use crate::executor::Thread;
 use crate::memory::{LINE, PromptQueue, Region, Slices};
 use crate::tier::{ReadQueue, Tier};
 
-/// A file mapped for reading. Reads are slices without copies, after one round of prefetching.
+/// A file mapped for reading, without copies. If a page is not in memory, a read blocks its thread.
 ///
-/// If a page is not in memory, a read blocks its thread until the page is loaded. The page cache is
-/// not counted against a memory budget, so [`FileTier`](crate::FileTier) is the tier for files on
-/// an SSD.
-///
-/// No process may change or truncate the file while it is open. Truncation kills the process with
-/// `SIGBUS`, as with any mapping, and so does an error of the medium.
+/// No process may change or truncate the file while it is open: truncation, or an error of the
+/// medium, kills the process with `SIGBUS`.
 #[derive(Clone, Debug)]
 pub struct MappedTier {
     name: Arc<str>,
@@ -45,7 +41,6 @@ impl MappedTier {
         Self::of(&file, name)
     }
 
-    /// Maps an open file.
     pub(crate) fn of(file: &File, name: String) -> Result<MappedTier, TierError> {
         let failed = |action| {
             let name = name.clone();
@@ -58,7 +53,7 @@ impl MappedTier {
             // SAFETY: the mapping is private to this value and only read. The documented condition
             // of this tier is that no process changes the file while it is open.
             let map = unsafe { Mmap::map(file) }.map_err(failed("map"))?;
-            // This is a hint: read-ahead would load neighbouring pages that are not needed.
+            // Read-ahead would load neighbouring pages that are not needed.
             let _ = map.advise(Advice::Random);
             Some(map)
         };

@@ -1,8 +1,6 @@
-//! The queue of tiers that answer at once: it prefetches, yields once, and returns the bytes.
-//!
-//! A load that misses the caches costs as much as a few hundred instructions. A submitted read
-//! prefetches its cache lines. The first poll then lets other queries run while the lines arrive.
-//! The second poll returns the bytes in place.
+//! The queue of tiers that answer at once. A load that misses the caches costs a few hundred
+//! instructions. So a submitted read prefetches its cache lines, the first poll lets other queries
+//! run, and the second poll returns the bytes in place.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -14,30 +12,22 @@ use crate::buffer::Block;
 use crate::error::TierError;
 use crate::tier::{Completion, ReadQueue, Request, check};
 
-/// The size of a cache line in bytes.
 pub(crate) const LINE: usize = 64;
-/// At most this number of bytes of a read are prefetched. The processor's own prefetcher loads
-/// later lines.
+/// The bytes of a read that are prefetched: the processor's own prefetcher loads later lines.
 const AHEAD: usize = 4096;
 
-/// A source of bytes that answers a read at once.
 pub(crate) trait Source {
     fn name(&self) -> &str;
-    /// The length in bytes. If the read ends beyond the known length, the length is looked up
-    /// again, since the file may have grown.
+    /// The length is looked up again if the read ends beyond it, since the file may have grown.
     fn size_for(&self, request: Request) -> u64;
     fn alignment(&self) -> u32;
-    /// Prepares a read within the length, so that a later `fetch` is faster.
     fn prepare(&self, request: Request);
-    /// Performs a read within the length.
     fn fetch(&self, request: Request) -> Result<Block, TierError>;
 }
 
-/// A queue of reads from a source.
 pub(crate) struct PromptQueue<S> {
     source: S,
     waiting: VecDeque<Request>,
-    /// The number of reads at the front of `waiting` for which the task has yielded.
     ripe: usize,
 }
 
@@ -113,18 +103,16 @@ impl<S: Source> ReadQueue for PromptQueue<S> {
 /// Memory that neither moves nor changes during its lifetime.
 ///
 /// # Safety
-/// `bytes` must return the same slice each time. The slice must stay valid and unchanged until self
-/// is dropped, even if self is moved.
+/// `bytes` must return the same slice each time, valid and unchanged until self is dropped, even if
+/// self is moved.
 pub(crate) unsafe trait Region: 'static {
     fn bytes(&self) -> &[u8];
 }
 
-/// A source that returns slices of a region without copying. `R` is a handle to the region, for
-/// example an `Arc`.
+/// Returns slices of a region without copying. `R` is a handle to the region, for example an `Arc`.
 pub(crate) struct Slices<R> {
     name: Rc<str>,
-    /// The queue has an `Rc` of its own around the shared handle. So the reference counts of blocks
-    /// are not in memory that threads share.
+    /// An `Rc` for each queue, so that reference counts of blocks are not in shared memory.
     region: Rc<R>,
     start: NonNull<u8>,
     len: usize,
@@ -166,8 +154,8 @@ impl<R: Region> Source for Slices<R> {
         let keeper: Rc<dyn Any> = self.region.clone();
         // The range is checked again, because memory safety depends on this check.
         check(&self.name, self.len as u64, 1, request)?;
-        // SAFETY: offset + len <= self.len, so that the slice lies in the region; the region's
-        // contract keeps it valid and unchanged while the keeper lives.
+        // SAFETY: offset + len <= self.len, so the slice lies in the region; by its contract, the
+        // region is valid and unchanged while the keeper lives.
         Ok(unsafe {
             let pointer = self.start.add(request.offset as usize);
             Block::shared(pointer, request.len as usize, keeper)
@@ -175,7 +163,6 @@ impl<R: Region> Source for Slices<R> {
     }
 }
 
-/// Prefetches the cache lines of `len` bytes, at most the first [`AHEAD`] bytes.
 pub(crate) fn prefetch_all(first: *const u8, len: usize) {
     for line in (0..len.min(AHEAD)).step_by(LINE) {
         prefetch(first.wrapping_add(line));

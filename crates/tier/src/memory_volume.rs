@@ -1,5 +1,4 @@
-//! A volume whose files are read from memory: through a mapping, or from a copy in DRAM. Writes go
-//! to the underlying volume.
+//! A volume whose files are read from memory, mapped or copied. Writes go to the volume under it.
 //!
 //! ```text
 //!   name ──> File ── image ──> Image (one while any tier has it): a mapping that grows, or a copy
@@ -7,10 +6,8 @@
 //!   write ── files of the volume under it, then the image
 //! ```
 //!
-//! Pages of an index change while it is searched. Direct inserts reuse pages that have no readers,
-//! add pages at the end, or (in the inline layout) overwrite pages in place. Another process may do
-//! the same. So a read copies its bytes out of the image, like a read from an SSD. A
-//! [`MappedTier`](crate::MappedTier) returns the memory itself, which must never change.
+//! Pages of an index change while it is searched. So a read copies its bytes out of the image,
+//! unlike [`MappedTier`](crate::MappedTier), whose memory must never change.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -32,30 +29,25 @@ use crate::reactor::Reactor;
 use crate::tier::{ReadQueue, Request, Tier};
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 
-/// A volume whose tiers read from memory. If a file is read without a tier ([`Volume::read`]), its
-/// bytes are from the underlying volume.
+/// A volume whose tiers read from memory. [`Volume::read`] uses the underlying volume.
 ///
-/// While a file is open as a tier, it may be truncated only through this volume: if it is mapped,
-/// any other truncation kills the process. Files of pages never become shorter. Writes of another
-/// process are visible in a mapping, but not in a copy.
+/// If a mapped file is truncated other than through this volume, the process is killed. Writes of
+/// another process are visible in a mapping, but not in a copy.
 pub struct MemoryVolume {
     volume: Arc<dyn Volume>,
-    /// The same volume, if files are mapped. Mapping needs its descriptor.
+    /// The same volume, if files are mapped: mapping needs its descriptor.
     mapped: Option<Directory>,
     files: Mutex<HashMap<String, Arc<MemoryFile>>>,
 }
 
-/// A file, independent of its name.
 #[derive(Default)]
 struct MemoryFile {
     image: Mutex<Weak<Image>>,
 }
 
-/// The bytes of a file in memory.
 struct Image {
     name: String,
-    /// The length when the file was opened. A read within this length is accepted, and fails later
-    /// if the file was truncated.
+    /// The length at opening. A read within it fails only later if the file was truncated.
     opened: u64,
     bytes: Bytes,
 }
@@ -63,21 +55,18 @@ struct Image {
 enum Bytes {
     Mapped {
         file: File,
-        /// The length when the file was last looked up.
         known: AtomicU64,
         map: Mutex<Arc<Map>>,
     },
     Copied(RwLock<Vec<u8>>),
 }
 
-/// A mapping that is longer than its file. So it shows bytes that are later added to the file.
 struct Map(MmapRaw);
 
 /// A mapping extends beyond its file by this number of bytes and an eighth of the file.
 const AHEAD: u64 = 1 << 20;
 
 impl Map {
-    /// Maps a file; returns the mapping and the file's length.
     fn of(file: &File, name: &str) -> Result<(Map, u64), TierError> {
         let failed = |source| TierError::io("map", name, 0, 0, source);
         let len = file.metadata().map_err(failed)?.len();
@@ -86,12 +75,11 @@ impl Map {
             .len(room)
             .map_raw_read_only(file)
             .map_err(failed)?;
-        // This is a hint: read-ahead would load neighbouring pages that are not needed.
         let _ = map.advise(Advice::Random);
         Ok((Map(map), len))
     }
 
-    /// The address of a byte range within the mapping. It is readable if the file is long enough.
+    /// The range is readable if the file is long enough.
     fn at(&self, offset: u64, len: usize) -> Option<*const u8> {
         let end = offset.checked_add(len as u64)?;
         let inside = end <= self.0.len() as u64;
@@ -114,8 +102,6 @@ impl Image {
         }
     }
 
-    /// The length. If a read would end beyond the known length, the length is looked up again,
-    /// since another process may have added to the file.
     fn len_for(&self, request: Request) -> u64 {
         let len = self.len();
         let end = request.offset.saturating_add(request.len.into());
@@ -128,7 +114,6 @@ impl Image {
         }
     }
 
-    /// Applies a write of the file to the image.
     fn wrote(&self, offset: u64, new: &[u8]) {
         let end = offset + new.len() as u64;
         match &self.bytes {
@@ -145,7 +130,6 @@ impl Image {
         }
     }
 
-    /// Applies a truncation or extension of the file to the image.
     fn resized(&self, len: u64) {
         match &self.bytes {
             Bytes::Mapped { known, .. } => known.store(len, Ordering::Relaxed),
@@ -160,8 +144,8 @@ impl Image {
 /// Copies `len` bytes to which other processes may write meanwhile.
 ///
 /// # Safety
-/// `from` must be readable and `to` writable for `len` bytes. No other code may use the bytes at
-/// `to` meanwhile.
+/// `from` must be readable and `to` writable for `len` bytes, and no other code may use `to`
+/// meanwhile.
 unsafe fn copy_shared(from: *const u8, to: *mut u8, len: usize) {
     const WORD: usize = size_of::<u64>();
     let words = if from.addr().is_multiple_of(WORD) && to.addr().is_multiple_of(WORD) {
@@ -170,8 +154,8 @@ unsafe fn copy_shared(from: *const u8, to: *mut u8, len: usize) {
         0
     };
     for word in 0..words {
-        // SAFETY: word * 8 + 8 <= len, and both pointers are aligned. The read is
-        // volatile because another process may be writing these bytes.
+        // SAFETY: word * 8 + 8 <= len, and both pointers are aligned. Volatile, since another
+        // process may be writing these bytes.
         unsafe {
             to.cast::<u64>()
                 .add(word)
@@ -185,9 +169,8 @@ unsafe fn copy_shared(from: *const u8, to: *mut u8, len: usize) {
 }
 
 impl MemoryVolume {
-    /// Maps the files of a directory. The directory may be in `/dev/shm`. It may be on a file
-    /// system with DAX, on memory that is slower than DRAM but has smaller blocks than an SSD. It
-    /// may also be any directory whose files fit the page cache.
+    /// Maps the files of a directory: in `/dev/shm`, on a file system with DAX, or in the page
+    /// cache.
     pub fn mapped(directory: Directory) -> MemoryVolume {
         MemoryVolume {
             volume: Arc::new(directory.clone()),
@@ -196,8 +179,7 @@ impl MemoryVolume {
         }
     }
 
-    /// Copies each file that is opened as a tier into memory. The copy stays as long as any tier of
-    /// the file is open.
+    /// Copies each file that is opened as a tier into memory, until all its tiers are closed.
     pub fn copied(volume: Arc<dyn Volume>) -> MemoryVolume {
         MemoryVolume {
             volume,
@@ -206,13 +188,11 @@ impl MemoryVolume {
         }
     }
 
-    /// The file with this name.
     fn file(&self, name: &str) -> Arc<MemoryFile> {
         let mut files = locked(&self.files);
         files.entry(name.to_owned()).or_default().clone()
     }
 
-    /// Reads a file into memory, or maps it.
     fn image(&self, name: &str) -> Result<Image, TierError> {
         let place = self.volume.place(name);
         let bytes = match &self.mapped {
@@ -236,7 +216,6 @@ impl MemoryVolume {
         Ok(image)
     }
 
-    /// Creates a writer to a file through this volume.
     fn writer(&self, name: &str, inner: Box<dyn VolumeFile>) -> Box<dyn VolumeFile> {
         let file = self.file(name);
         Box::new(Writer { inner, file })
@@ -265,7 +244,6 @@ impl Volume for MemoryVolume {
 
     fn create(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
         let inner = self.volume.create(name)?;
-        // The new file is not the file that had the name before.
         locked(&self.files).remove(name);
         Ok(self.writer(name, inner))
     }
@@ -306,8 +284,7 @@ impl Volume for MemoryVolume {
 
     fn open_tier(&self, name: &str) -> Result<Arc<dyn Tier>, TierError> {
         let file = self.file(name);
-        // The lock is held until the image is complete. So a concurrent write is in the image
-        // already, or is applied to it later.
+        // The image is locked until it is complete, so that no concurrent write is lost.
         let mut held = locked(&file.image);
         let image = match held.upgrade() {
             Some(image) => image,
@@ -369,7 +346,6 @@ impl Volume for MemoryVolume {
     }
 }
 
-/// An open file, and its bytes in memory.
 struct Writer {
     inner: Box<dyn VolumeFile>,
     file: Arc<MemoryFile>,
@@ -401,8 +377,7 @@ impl VolumeFile for Writer {
     }
 
     fn set_len(&mut self, len: u64) -> Result<(), TierError> {
-        // After the truncation, the truncated part must not be read from a mapping. So the image is
-        // shortened first.
+        // The truncated part must not be read from a mapping, so the image is shortened first.
         if let Some(image) = self.image().filter(|image| len < image.len()) {
             image.resized(len);
         }
@@ -418,7 +393,6 @@ impl VolumeFile for Writer {
     }
 }
 
-/// A file in memory. Each read is a copy.
 #[derive(Clone)]
 struct MemoryTier(Arc<Image>);
 
@@ -458,16 +432,13 @@ impl Tier for MemoryTier {
     }
 }
 
-/// The access of one queue to a file in memory.
 struct Door {
     image: Arc<Image>,
-    /// The mapping that this queue has used last.
     map: Option<RefCell<Arc<Map>>>,
     reactor: Rc<Reactor>,
 }
 
 impl Door {
-    /// Calls `read` with the address of the requested bytes, if the file is mapped and long enough.
     fn mapped<T>(
         &self,
         request: Request,
@@ -509,7 +480,6 @@ impl Source for Door {
             let bytes = bytes.read().unwrap_or_else(PoisonError::into_inner);
             prefetch_all(bytes.as_ptr().wrapping_add(start), len);
         } else if let Some(map) = &self.map {
-            // Prefetches only if this mapping covers the bytes.
             if let Some(first) = map.borrow().at(request.offset, len) {
                 prefetch_all(first, len);
             }
@@ -583,13 +553,11 @@ mod tests {
                 file.append(&bytes).unwrap();
                 right.extend(bytes);
                 assert_eq!(tier.len(), right.len() as u64);
-                // These offsets and lengths are not aligned.
                 for (offset, len) in [(0, right.len()), (3, 21), (right.len() - 999, 999)] {
                     let found = read(&mut *queue, &thread, offset as u64, len as u32);
                     assert_eq!(found, right[offset..offset + len], "{volume:?}");
                 }
             }
-            // The next write overwrites bytes of the file.
             file.write_at(5000, &[77; 5000]).unwrap();
             right[5000..10_000].fill(77);
             assert_eq!(read(&mut *queue, &thread, 0, right.len() as u32), right);

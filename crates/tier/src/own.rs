@@ -1,5 +1,5 @@
-//! Copies of files that have other names (hard links). A backup by hard links (`cp -al`) shares the
-//! bytes of the original. A write to the original would change the backup too.
+//! Copies of files that have other names (hard links), as after a backup by `cp -al`. A write to
+//! the original would change the backup too.
 //!
 //! ```text
 //!   graph-000001 ─┐               graph-000001.own       the bytes copied, synced
@@ -7,21 +7,18 @@
 //!   the backup ───┘               the backup ──────────> the old bytes
 //! ```
 //!
-//! After a crash the name leads to the old file or to the copy, whose bytes are equal. An
-//! unfinished copy is recognised by its name ([`copy_of`]). An open tier continues to read the old
-//! file until [`Tier::reopen`](crate::Tier::reopen) is called.
+//! After a crash the name leads to the old file or to the copy, with equal bytes ([`copy_of`]
+//! recognises an unfinished copy). An open tier reads the old file until
+//! [`Tier::reopen`](crate::Tier::reopen).
 
 use crate::error::TierError;
 use crate::volume::{Volume, VolumeFile, VolumeReader};
 
-/// The suffix of the name of an unfinished copy. A finished copy gets the file's name.
 const UNFINISHED: &str = ".own";
 
-/// The number of bytes that are copied with one call.
 const PIECE: u64 = 1 << 20;
 
-/// Returns the name of the file whose unfinished copy has this name; `None` if this is not the name
-/// of an unfinished copy.
+/// The name of the file whose unfinished copy has this name.
 pub fn copy_of(name: &str) -> Option<&str> {
     name.strip_suffix(UNFINISHED)
 }
@@ -37,13 +34,11 @@ pub enum Owned {
     GivenUp,
 }
 
-/// If a file has other names, replaces it by a durable copy with one name. The other names keep the
-/// old file. The caller holds the volume's lock, and no thread writes to the file. `copied` is
-/// called with the bytes of each copied piece, and returns whether to continue.
+/// If a file has other names, replaces it by a durable copy with one name. The caller holds the
+/// volume's lock, and no thread writes to the file. `copied` returns whether to continue.
 ///
 /// # Errors
-/// If an operation of the volume fails, the file is unchanged and the copy is removed. If there is
-/// too little space for the copy, the error is [`TierError::NoSpaceForCopy`].
+/// [`TierError::NoSpaceForCopy`], or an error of the volume. The file is then unchanged.
 pub fn own(
     volume: &dyn Volume,
     name: &str,
@@ -68,8 +63,8 @@ pub fn own(
     if !put(volume, &*reader, name, copied).map_err(no_space)? {
         return Ok(Owned::GivenUp);
     }
-    // After a failed sync, a second sync might not make the rename durable. So the copy is made and
-    // renamed once more.
+    // After a failed sync, a second one might not make the rename durable, so the copy is made
+    // again.
     if volume.sync().is_err() {
         put(volume, &*reader, name, &mut |_| true).map_err(no_space)?;
         volume.sync()?;
@@ -77,8 +72,6 @@ pub fn own(
     Ok(Owned::Copied)
 }
 
-/// Copies the file, and gives the copy the file's name. The result is `false` if the caller
-/// cancelled the copy.
 fn put(
     volume: &dyn Volume,
     reader: &dyn VolumeReader,
@@ -100,8 +93,7 @@ fn put(
     written
 }
 
-/// Copies the bytes of one file into another, durably. A reflink is used if the file system
-/// supports it. The result is `false` if the caller cancelled the copy.
+/// Copies durably, by a reflink if possible; `false` if the caller cancelled the copy.
 fn write(
     reader: &dyn VolumeReader,
     file: &mut dyn VolumeFile,

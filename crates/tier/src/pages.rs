@@ -6,9 +6,9 @@
 //!                                                    set_len, sync ────────────────┘
 //! ```
 //!
-//! Such blocks are written once, and later read without the page cache. So in the page cache they
-//! would only displace other data. The kernel keeps both paths coherent: before a direct write, it
-//! writes back the dirty bytes of that range in the page cache, and drops them.
+//! In the page cache, such blocks would only displace other data, since they are read without it.
+//! The kernel keeps both paths coherent: before a direct write, it writes back the dirty bytes of
+//! that range, and drops them.
 
 use std::fs::File;
 use std::io;
@@ -23,23 +23,18 @@ use crate::error::TierError;
 use crate::ssd::open_direct;
 use crate::volume::VolumeFile;
 
-/// The size of the bounce buffer. Longer writes are split.
 const PIECE: usize = 256 << 10;
 
-/// A file that is written directly, in whole blocks. Other writes go through the page cache.
 #[derive(Debug)]
 pub(crate) struct PagesFile {
     plain: RealFile,
     /// The same file with `O_DIRECT`; `None` if the file system refuses that.
     direct: Option<File>,
-    /// An aligned buffer for the bytes of a direct write. It is a mapping, so it begins at a page
-    /// boundary.
+    /// The buffer is a mapping, so it begins at a page boundary.
     bounce: HugeBytes,
 }
 
 impl PagesFile {
-    /// Wraps the file `plain`. `open` opens the same file again for reading and writing, with the
-    /// flags passed to it.
     pub(crate) fn new(
         open: &dyn Fn(OFlags) -> io::Result<File>,
         plain: RealFile,
@@ -61,8 +56,6 @@ impl PagesFile {
         })
     }
 
-    /// Writes blocks directly, a piece at a time. If the file system refuses a direct write, the
-    /// remaining bytes go through the page cache.
     fn write_blocks(&mut self, mut offset: u64, mut bytes: &[u8]) -> io::Result<()> {
         while let Some(direct) = &self.direct
             && !bytes.is_empty()
@@ -75,10 +68,9 @@ impl PagesFile {
                     offset += piece.len() as u64;
                     bytes = rest;
                 }
-                // Some file systems report only at a write that they do not support direct writes.
-                // The same error occurs if an earlier write ended within a block, as on a full
-                // device. In both cases, the piece is written again through the page cache, from
-                // its start. On a full device, that write reports the actual error.
+                // Some file systems refuse direct writes only here. A write that ended within a
+                // block, as on a full device, fails in the same way; the page cache then reports
+                // the actual error.
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => self.direct = None,
                 Err(error) => return Err(error),
             }
@@ -116,8 +108,7 @@ impl VolumeFile for PagesFile {
         self.plain.set_len(len)
     }
 
-    /// One sync covers the writes of both descriptors: fsync applies to the file, its length and
-    /// the device's cache, and not to one descriptor.
+    /// fsync applies to the file, its length and the device's cache, not to one descriptor.
     fn sync(&mut self) -> Result<(), TierError> {
         self.plain.sync()
     }
@@ -137,8 +128,7 @@ mod tests {
     use crate::testing::random::Random;
     use crate::volume::Volume;
 
-    /// Creates a directory on a disk (beside the test binaries, since /tmp is often in memory), and
-    /// another one in memory if the machine has `/dev/shm`.
+    /// One directory on a disk, since /tmp is often in memory, and one in memory.
     fn places() -> Vec<TempDir> {
         let tests = std::env::current_exe().unwrap();
         let mut places = vec![TempDir::new_in(tests.parent().unwrap()).unwrap()];
@@ -228,8 +218,7 @@ mod tests {
                     _ => {}
                 }
                 assert_eq!(file.len(), right.len() as u64, "round {round}");
-                // The file is synced only now and then, so that the page cache has dirty pages,
-                // clean pages, and no pages of it.
+                // The page cache shall have dirty pages, clean pages, and no pages of the file.
                 if random.chance(0.3) {
                     assert!(volume.read("x").unwrap() == right, "round {round}");
                 }
@@ -240,7 +229,7 @@ mod tests {
 
     #[test]
     fn what_is_refused_later_goes_through_the_page_cache() {
-        // The kernel refuses every write to this file that is no number, with EINVAL.
+        // The kernel refuses every write that is no number, with EINVAL.
         let refuses = || OpenOptions::new().write(true).open("/proc/self/clear_refs");
         for root in places() {
             let Ok(refuses) = refuses() else { return };
@@ -261,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_full_device_says_what_a_plain_file_says() {
-        // This device of the kernel is always full. Some sandboxes do not have it.
+        // This device is always full. Some sandboxes do not have it.
         let full = || OpenOptions::new().write(true).open("/dev/full");
         for root in places() {
             let Ok(full) = full() else { return };

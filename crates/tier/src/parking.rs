@@ -6,8 +6,7 @@
 //!   WAITING  the thread waits in the kernel for a socket: the signal of its driver wakes it
 //! ```
 //!
-//! A thread that waits in the kernel only for reads counts as awake. A read completes soon, so
-//! waking the thread earlier is not worth a system call.
+//! A thread that waits in the kernel only for reads counts as awake: a read completes soon.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -22,13 +21,11 @@ const AWAKE: u8 = 0;
 const PARKED: u8 = 1;
 const WAITING: u8 = 2;
 
-/// Wakes a thread that waits in the kernel.
 pub(crate) trait Signal: Send + Sync {
     /// Ends the current wait, or else the next one.
     fn raise(&self);
 }
 
-/// A signal with a descriptor. A thread can wait for the signal as it waits for a socket.
 pub(crate) struct EventSignal(OwnedFd);
 
 impl EventSignal {
@@ -39,35 +36,29 @@ impl EventSignal {
         )?))
     }
 
-    /// A descriptor that becomes readable when the signal is raised.
     pub(crate) fn fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
 
-    /// Resets the signal.
     pub(crate) fn clear(&self) {
-        // If the signal was not raised, the read fails, which is harmless.
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
 }
 
 impl Signal for EventSignal {
     fn raise(&self) {
-        // If the counter is full, the write fails. Then the signal is raised already.
+        // If the counter is full, the signal is raised already.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 }
 
-/// Whether a thread sleeps, and how.
 pub(crate) struct Parking {
     state: AtomicU8,
     owner: thread::Thread,
-    /// The signal that wakes the thread while it waits in the kernel.
     signal: Mutex<Option<Arc<dyn Signal>>>,
 }
 
 impl Parking {
-    /// Creates the state for a thread.
     pub(crate) fn of(owner: thread::Thread) -> Self {
         Self {
             state: AtomicU8::new(AWAKE),
@@ -76,12 +67,11 @@ impl Parking {
         }
     }
 
-    /// Sleeps until `awake` returns true, or until the given time. `awake` is called again after
-    /// each [`wake`](Parking::wake).
+    /// `awake` is called again after each [`wake`](Parking::wake).
     pub(crate) fn park(&self, until: Option<Instant>, awake: impl Fn() -> bool) {
         self.state.store(PARKED, Ordering::SeqCst);
-        // All accesses are SeqCst or under one lock. So either the waker, after its own change,
-        // sees this thread's new state, or `awake` sees that change.
+        // All accesses are SeqCst or under one lock. So the waker sees this thread's new state, or
+        // `awake` sees the waker's change.
         while !awake() {
             match until.map(|until| until.saturating_duration_since(Instant::now())) {
                 None => thread::park(),
@@ -92,8 +82,7 @@ impl Parking {
         self.state.store(AWAKE, Ordering::SeqCst);
     }
 
-    /// Calls `wait`, unless `awake` returns true. A call of [`wake`](Parking::wake) by another
-    /// thread ends the wait by `signal`.
+    /// A [`wake`](Parking::wake) ends the wait by `signal`.
     pub(crate) fn wait(
         &self,
         signal: &Arc<dyn Signal>,
@@ -117,8 +106,6 @@ impl Parking {
         }
     }
 
-    /// Wakes the owner from a wait in the kernel. The first waker raises the signal. So later
-    /// wakers need not raise it.
     #[cold]
     fn call(&self) {
         let called =

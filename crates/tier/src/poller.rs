@@ -1,5 +1,4 @@
-//! A thread that watches sockets with poll(2), used if io_uring is forbidden. All threads of a pool
-//! share one such thread.
+//! A thread that watches sockets with poll(2), for all threads of a pool, if io_uring is forbidden.
 //!
 //! ```text
 //!   thread A ─┐ watch(fd)                         ┌─ thread A's answers
@@ -7,8 +6,8 @@
 //!                  raises the signal, which poll(2) watches too
 //! ```
 //!
-//! A watch ends with its first report, or when it is withdrawn. If poll(2) reports a withdrawn
-//! watch, the report is discarded: the numbers of watches are never reused.
+//! A watch ends with its first report, or when it is withdrawn. Numbers of watches are never
+//! reused, so a late report of a withdrawn watch is discarded.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -19,7 +18,6 @@ use crate::home::Home;
 use crate::parking::{EventSignal, Signal};
 use crate::threads::start;
 
-/// The receiver of reports about a thread's sockets.
 pub(crate) trait Reports: Send + Sync {
     /// Receives the events that poll(2) reports for a slot, or a negated errno.
     fn report(&self, slot: u32, report: i32);
@@ -52,7 +50,6 @@ impl Shared {
     }
 }
 
-/// The watching thread. It ends when this value is dropped.
 pub(crate) struct Poller {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -75,8 +72,7 @@ impl Poller {
         })
     }
 
-    /// Watches a descriptor. `to` gets the only report of the watch. Returns the number of the
-    /// watch.
+    /// `to` gets the only report of the watch. Returns the number of the watch.
     pub(crate) fn watch(&self, (fd, events): (RawFd, i16), slot: u32, to: Arc<dyn Reports>) -> u64 {
         let mut state = self.shared.lock();
         let number = state.next;
@@ -93,7 +89,7 @@ impl Poller {
         number
     }
 
-    /// Withdraws a watch. The result is `false` if the watch was reported already.
+    /// `false` if the watch was reported already.
     pub(crate) fn unwatch(&self, number: u64) -> bool {
         let mut state = self.shared.lock();
         let at = state.watches.iter().position(|w| w.number == number);
@@ -115,7 +111,6 @@ impl Drop for Poller {
         self.shared.lock().stop = true;
         self.shared.signal.raise();
         if let Some(thread) = self.thread.take() {
-            // If the thread panicked, the panic has been reported already.
             let _ = thread.join();
         }
     }
@@ -166,8 +161,7 @@ fn work(shared: &Shared) {
     }
 }
 
-/// Reports an error of poll(2) to all watches. poll(2) fails, for example, if the process's limit
-/// of descriptors was lowered.
+/// poll(2) fails, for example, if the process's limit of descriptors was lowered.
 fn give_up(shared: &Shared, errno: i32) {
     let watches = std::mem::take(&mut shared.lock().watches);
     for watch in watches {

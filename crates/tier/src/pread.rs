@@ -6,8 +6,8 @@
 //!                                    └─ worker ─ pread ─┘
 //! ```
 //!
-//! Workers start on demand, up to [`WORKERS`], and end with the pool. The thread that watches
-//! sockets ([`poller`](crate::poller)) ends with the pool too.
+//! Workers start on demand, up to [`WORKERS`], and end with the pool, as does the
+//! [`poller`](crate::poller).
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,7 +24,7 @@ use crate::reads::RawRead;
 use crate::threads::start;
 use crate::uring::{DEPTH, Driver, Event};
 
-/// The maximum number of workers. This number of blocking reads keeps a device busy.
+/// This number of blocking reads keeps a device busy.
 const WORKERS: usize = 32;
 
 struct Job {
@@ -39,7 +39,6 @@ unsafe impl Send for Job {}
 #[derive(Default)]
 struct Answers {
     ready: Mutex<Ready>,
-    /// The number of events, readable without the lock.
     count: AtomicUsize,
     arrived: Condvar,
 }
@@ -47,7 +46,7 @@ struct Answers {
 #[derive(Default)]
 struct Ready {
     events: Vec<Event>,
-    /// Whether the signal was raised. If so, a thread that waits for answers must check again.
+    /// If the signal was raised, a thread that waits for answers must check again.
     rung: bool,
 }
 
@@ -88,16 +87,13 @@ struct Shared {
     work: Condvar,
 }
 
-/// No code panics while it has one of these locks. Even after a panic the queues would be
-/// consistent, so a poisoned lock is accepted.
+/// No code panics while it has one of these locks.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The threads that read, and the thread that watches sockets.
 pub(crate) struct Pool {
     shared: Arc<Shared>,
-    /// The poller. It is started when the first socket is watched.
     poller: Mutex<Option<Arc<Poller>>>,
     home: Home,
 }
@@ -152,8 +148,8 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         if !self.home.is_here() {
-            // The workers are threads of the parent process. If one of them had the lock at the
-            // fork, the lock stays locked in this process.
+            // A thread of the parent process may have had the lock at the fork; it then stays
+            // locked.
             return;
         }
         let workers = {
@@ -163,7 +159,6 @@ impl Drop for Pool {
         };
         self.shared.work.notify_all();
         for worker in workers {
-            // If a worker panicked, the panic has been reported already.
             let _ = worker.join();
         }
     }
@@ -206,17 +201,13 @@ fn read(read: &RawRead) -> i32 {
     }
 }
 
-/// The access of one thread to the pool.
 pub(crate) struct PreadDriver {
     pool: Arc<Pool>,
     answers: Arc<Answers>,
     queue: Vec<Job>,
-    /// The answers that this driver has moved out of `answers` and not yet returned.
     taken: Vec<Event>,
     in_flight: usize,
-    /// The poller, after the first socket was watched.
     poller: Option<Arc<Poller>>,
-    /// The slots of watched sockets, each with the number of its watch.
     watched: Vec<(u32, u64)>,
 }
 

@@ -4,18 +4,17 @@ use std::fs;
 use std::ops::Range;
 use std::time::Duration;
 
-/// The largest resident set in bytes, since the process began or [`reset_peak_rss`] was called; 0
-/// if `/proc` is not mounted.
+/// The largest resident set in bytes, since [`reset_peak_rss`] or the start; 0 without `/proc`.
 pub fn peak_rss_bytes() -> u64 {
     status_kib("VmHWM:") * 1024
 }
 
-/// The current resident set in bytes; 0 if `/proc` is not mounted.
+/// The current resident set in bytes; 0 without `/proc`.
 pub fn rss_bytes() -> u64 {
     status_kib("VmRSS:") * 1024
 }
 
-/// Restarts the measurement of [`peak_rss_bytes`]. Returns whether the kernel permitted it.
+/// Restarts the measurement of [`peak_rss_bytes`], if the kernel permits it.
 pub fn reset_peak_rss() -> bool {
     fs::write("/proc/self/clear_refs", "5").is_ok()
 }
@@ -32,14 +31,10 @@ fn status_kib(key: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// Releases the memory of the code and constants of this program and of the C library. If this code
-/// or a constant is used later, the kernel maps it again from the page cache.
+/// Releases the memory of code and constants, which the kernel maps again when they are used.
 ///
-/// The kernel maps sixteen pages around each page of code that runs, and keeps them while there is
-/// enough memory. So the code that has parsed arguments and opened an index still counts as this
-/// process's memory, in addition to the code that searches. The code that no longer runs takes two
-/// megabytes, a fifth of a budget of ten megabytes for the whole process. If `/proc` is not
-/// mounted, the call does nothing.
+/// The kernel maps sixteen pages around each page of code, and keeps them. So code that no longer
+/// runs takes two megabytes, a fifth of a budget of ten.
 pub fn release_code_pages() {
     let Ok(smaps) = fs::read_to_string("/proc/self/smaps") else {
         return;
@@ -65,21 +60,16 @@ pub fn release_code_pages() {
     }
 }
 
-/// One entry of `/proc/self/smaps`.
 struct Mapping<'a> {
     at: Range<usize>,
     inode: &'a str,
-    /// Whether the mapping is private, not writable, and backed by a file.
     is_constant: bool,
-    /// Whether this process has modified pages of the mapping: the loader relocated them, or a
-    /// debugger wrote to them.
+    /// Whether the loader relocated pages, or a debugger wrote to them.
     has_own: bool,
 }
 
-/// The address ranges whose bytes equal their files, in the programs and libraries that contain
-/// `addresses`. Mappings with modified pages are omitted, since the modifications, such as a
-/// debugger's breakpoints, would be lost. (Dirty pages in the page cache do not matter: a program
-/// that was just compiled has them.)
+/// The ranges, in the programs and libraries with `addresses`, whose bytes equal their files. Dirty
+/// pages in the page cache do not matter.
 fn constants(smaps: &str, addresses: [usize; 2]) -> Vec<Range<usize>> {
     let mut mappings: Vec<Mapping> = Vec::new();
     for line in smaps.lines() {
@@ -92,8 +82,7 @@ fn constants(smaps: &str, addresses: [usize; 2]) -> Vec<Range<usize>> {
             mapping.has_own |= own.trim() != "0 kB";
         }
     }
-    // The parts of a loaded library are adjacent. Another mapping of its file may belong to code
-    // that only reads the file, and may be unmapped at any time.
+    // The parts of a library are adjacent. Another mapping of its file may be unmapped at any time.
     mappings
         .chunk_by(|one, next| one.inode == next.inode && one.at.end == next.at.start)
         .filter(|library| {
@@ -106,7 +95,6 @@ fn constants(smaps: &str, addresses: [usize; 2]) -> Vec<Range<usize>> {
 }
 
 impl<'a> Mapping<'a> {
-    /// Parses the first line of an entry; `None` for any other line.
     fn begins(line: &'a str) -> Option<Self> {
         let mut words = line.split_ascii_whitespace();
         let (start, end) = words.next()?.split_once('-')?;
@@ -150,7 +138,6 @@ fn clock(id: libc::clockid_t) -> Duration {
 mod tests {
     use super::*;
 
-    /// Returns the mapping with the code of this program, and its KiB in memory.
     fn code() -> (Range<usize>, u64) {
         let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
         let here = code as fn() -> (Range<usize>, u64) as usize;
@@ -170,7 +157,6 @@ mod tests {
             // SAFETY: an address of this program's code, which can be read as long as it runs.
             unsafe { std::ptr::read_volatile(page as *const u8) }
         };
-        // All code is read, as if the program ran all of it.
         let mut sum = 0u64;
         for page in code_at.clone().step_by(4096) {
             sum += u64::from(read(page));
@@ -183,8 +169,7 @@ mod tests {
             full >= code_at.len() as u64 / 2048,
             "{full} kB of {code_at:?}"
         );
-        // The code that reads the figure, and the code that other tests run, may be mapped again
-        // already.
+        // Code that reads the figure, or that other tests run, may be mapped again already.
         assert!(after < full, "{full} kB, then {after}");
     }
 
@@ -193,15 +178,13 @@ mod tests {
         let entries = [
             ("1000-2000 r--p", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("2000-4000 r-xp", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
-            // The loader has changed a page of the next mapping, and a page of the mapping after it
-            // was swapped out.
+            // A changed page, and a page that was swapped out.
             ("4000-5000 r--p", "12", "Anonymous: 4 kB\nSwap: 0 kB"),
             ("5000-6000 r-xp", "12", "Anonymous: 0 kB\nSwap: 4 kB"),
             ("6000-7000 rw-p", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("7000-8000 r--s", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("8000-9000 r-xp", "0", "Anonymous: 0 kB\nSwap: 0 kB"),
-            // The next three mappings are: the same file mapped for reading, another library, and a
-            // library that has one of the addresses.
+            // The same file mapped for reading, another library, and a library of one address.
             ("a000-b000 r--p", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("b000-c000 r-xp", "13", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("c000-d000 r-xp", "14", "Anonymous: 0 kB\nSwap: 0 kB"),

@@ -1,5 +1,4 @@
-//! Random bytes from the operating system: from `getrandom`, or from `/dev/urandom` if that call is
-//! missing or a sandbox refuses it.
+//! Random bytes from `getrandom`, or from `/dev/urandom` if a sandbox refuses that call.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,12 +9,11 @@ use rustix::rand::{GetRandomFlags, getrandom};
 /// Returns `N` random bytes, suitable for secrets.
 ///
 /// # Errors
-/// The call fails if the operating system provides no random bytes.
+/// Fails if the operating system provides no random bytes.
 pub fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     let mut filled = 0;
     while filled < N {
-        // The call may return fewer bytes than requested.
         match getrandom(&mut bytes[filled..], GetRandomFlags::empty()) {
             Ok(given) => filled += given,
             Err(Errno::INTR) => {}

@@ -1,9 +1,6 @@
-//! The reactor of a thread connects queues to the device. It has the reads in flight, the sockets
-//! that tasks wait for, the driver of both, and the timers.
-//!
-//! The processor time of a read depends on when system calls are made, so this module decides all
-//! of them. Once in each round of the executor, one system call starts a batch of reads and
-//! collects completions.
+//! The reactor of a thread connects queues to the device. The processor time of a read depends on
+//! system calls, so this module decides all of them. In each round of the executor, one system call
+//! starts a batch of reads and collects completions.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -27,34 +24,27 @@ use crate::tier::Request;
 use crate::timers::Timers;
 use crate::uring::{Driver, Event, Ring};
 
-/// If at least this number of reads are at the device, a hint to start queued reads is not worth a
-/// system call. So such a hint is ignored, unless the thread has one task, or [`BATCH`] reads are
-/// queued.
+/// With so many reads at the device, a hint is ignored, unless the thread has one task, or
+/// [`BATCH`] reads are queued.
 const BUSY: usize = 16;
-/// If at least this number of reads are queued, a hint starts them.
 const BATCH: usize = 8;
 /// With at least this number of tasks, a thread waits for several completions together.
 const MANY_TASKS: usize = 8;
 
-/// The time for which a thread stays awake to get the next completion of its only task. The next
-/// completion of a pipelined search arrives sooner than a sleeping thread wakes. Staying awake
+/// The next completion of a single task arrives sooner than a sleeping thread wakes. Staying awake
 /// makes the search of photo-sift-100k 1.4 times as fast.
 const AWAKE: Duration = Duration::from_micros(100);
 
-/// The backend with which the threads of a pool read, and the state that they share for it.
 pub(crate) struct Io {
     backend: Mutex<Backend>,
     pool: OnceLock<Arc<Pool>>,
-    /// Makes rings fail, as in a container that forbids them; for tests.
     pub(crate) forbid_ring: bool,
-    /// Whether every thread has a core, so that a thread may stay awake for a completion that is
-    /// near.
+    /// Whether every thread has a core, and so may stay awake.
     patient: bool,
 }
 
 impl Io {
-    /// Decides how threads read. If the kernel gives no ring, `Auto` uses the thread pool, and
-    /// `Uring` fails.
+    /// If the kernel gives no ring, `Auto` uses the thread pool, and `Uring` fails.
     pub(crate) fn new(
         mode: IoMode,
         forbid_ring: bool,
@@ -90,13 +80,11 @@ impl Io {
             .clone()
     }
 
-    /// Creates a driver for the calling thread.
     fn driver(&self) -> Box<dyn Driver> {
         if self.backend() == Backend::Uring {
             match ring(self.forbid_ring) {
                 Ok(ring) => return Box::new(ring),
-                // The kernel gave a ring when the pool began. Since then memory or descriptors have
-                // run out.
+                // Memory or descriptors have run out since the pool began.
                 Err(error) => self.fall_back(&error),
             }
         }
@@ -144,23 +132,17 @@ fn fallback(error: &io::Error) -> Backend {
     Backend::Pread { reason }
 }
 
-/// The reads, sockets and timers of one thread.
 pub(crate) struct Reactor {
     io: Arc<Io>,
     driver: RefCell<Option<Box<dyn Driver>>>,
     reads: RefCell<Reads>,
-    /// Reads that do not fit the driver's queue yet.
     backlog: RefCell<VecDeque<RawRead>>,
     pub(crate) buffers: BufferPool,
-    /// The sockets that tasks wait for.
     pub(crate) waits: RefCell<Waits>,
-    /// Connections to memory servers.
     pub(crate) links: RefCell<Links>,
-    /// The wakers to be called at given times.
     pub(crate) timers: RefCell<Timers>,
-    /// The number of tasks that have not ended.
     pub(crate) tasks: Cell<usize>,
-    /// The number of completions that the task which waited last needs before it continues.
+    /// The completions that the task which waited last needs before it continues.
     pub(crate) needed: Cell<usize>,
     home: Home,
 }
@@ -193,7 +175,7 @@ impl Reactor {
         })
     }
 
-    /// Whether this process created the reactor. A process that was forked later did not.
+    /// Whether this process created the reactor; false after a fork.
     pub(crate) fn is_here(&self) -> bool {
         self.home.is_here()
     }
@@ -202,10 +184,7 @@ impl Reactor {
         self.reads.borrow().in_flight()
     }
 
-    /// Queues a read. Its completion is delivered to `inbox`.
-    ///
-    /// # Errors
-    /// The call fails if the system refuses memory for the bytes of the read.
+    /// Queues a read, whose completion goes to `inbox`. Fails if the system refuses memory for it.
     pub(crate) fn submit(&self, inbox: &Rc<Inbox>, request: Request) -> Result<(), TierError> {
         let block = self.buffers.take(request.len as usize)?;
         let read = self.reads.borrow_mut().add(inbox, request, block);
@@ -229,13 +208,10 @@ impl Reactor {
         }
     }
 
-    /// Handles a failure of the driver. Fails its reads and sockets, and continues with the thread
-    /// pool.
     #[cold]
     fn broken(&self, error: &io::Error) {
         self.backlog.borrow_mut().clear();
-        // The driver is dropped first, so that it starts no read into a buffer that is about to be
-        // leaked.
+        // The driver is dropped first, so that it starts no read into a leaked buffer.
         *self.driver.borrow_mut() = None;
         self.io.fall_back(error);
         let errno = error.raw_os_error().unwrap_or(libc::EIO);
@@ -243,7 +219,6 @@ impl Reactor {
         Waits::fail(&self.waits, errno);
     }
 
-    /// Calls `act` with the driver, and handles its failure.
     fn with_driver(&self, act: impl FnOnce(&mut dyn Driver) -> io::Result<()>) {
         let result = match &mut *self.driver.borrow_mut() {
             Some(driver) => act(driver.as_mut()),
@@ -254,14 +229,12 @@ impl Reactor {
         }
     }
 
-    /// Watches a socket. Its slot is reported once.
     pub(crate) fn watch(&self, slot: u32, fd: RawFd, events: i16) -> io::Result<()> {
         let mut driver = self.driver.borrow_mut();
         let driver = driver.get_or_insert_with(|| self.io.driver());
         driver.watch(slot, fd, events)
     }
 
-    /// Stops watching a socket. Its slot is still reported once.
     pub(crate) fn unwatch(&self, slot: u32) {
         self.with_driver(|driver| driver.unwatch(slot));
     }
@@ -290,8 +263,7 @@ impl Reactor {
         }
     }
 
-    /// Delivers completions that have arrived. Calls the kernel only if the kernel signals that it
-    /// has more completions to post.
+    /// Like `reap`, but calls the kernel if it signals that it has more completions to post.
     pub(crate) fn look(&self) {
         self.reap();
         let stirs = self
@@ -305,7 +277,6 @@ impl Reactor {
         }
     }
 
-    /// Handles a queue's hint to start the queued reads.
     pub(crate) fn flush(&self) {
         let worth = match &*self.driver.borrow() {
             Some(driver) => {
@@ -322,7 +293,6 @@ impl Reactor {
         }
     }
 
-    /// Does one round while tasks are ready: starts queued reads and collects completions.
     pub(crate) fn turn(&self) {
         self.reap();
         let worth = match &mut *self.driver.borrow_mut() {
@@ -336,9 +306,8 @@ impl Reactor {
         self.expire();
     }
 
-    /// Does one round while no task is ready: sleeps until a completion arrives, a timer ends, or
-    /// the thread is woken and `awake` returns true. A thread that waits only for reads is not
-    /// woken, because a read completes soon.
+    /// Sleeps until a completion arrives, a timer ends, or the thread is woken and `awake` returns
+    /// true. A wait only for reads is not woken, since a read completes soon.
     pub(crate) fn wait(&self, parking: &Parking, awake: impl Fn() -> bool) {
         if self.stay_awake(&awake) {
             return;
@@ -375,7 +344,7 @@ impl Reactor {
         self.expire();
     }
 
-    /// The signal that ends a wait for sockets. It is needed since a socket may never become ready.
+    /// A socket may never become ready, so a signal must be able to end the wait.
     fn signal(&self, sockets: usize) -> Option<Arc<dyn Signal>> {
         let mut signal = None;
         if sockets > 0 {
@@ -387,8 +356,7 @@ impl Reactor {
         signal
     }
 
-    /// Waits until the kernel has released all sockets for which no task waits any more. Until
-    /// then, the kernel keeps these sockets open.
+    /// Waits until the kernel has released sockets for which no task waits any more.
     pub(crate) fn settle(&self) {
         while self.waits.borrow().given_up() > 0 {
             self.with_driver(|driver| driver.wait(1, None));
@@ -396,13 +364,9 @@ impl Reactor {
         }
     }
 
-    /// The number of completions to wait for. If there is only one task, it is the number that the
-    /// task needs.
-    ///
-    /// To wait for several completions together saves system calls. But a task must not wait for
-    /// the reads of other tasks while it could compute. If tasks are few, the device's queue would
-    /// run empty, and the rate of reads would fall. If tasks are many, waiting for an eighth of the
-    /// reads in flight does no harm.
+    /// A single task waits for as many completions as it needs. Waiting for several completions
+    /// saves system calls. With few tasks, the device's queue would run empty; with many, an eighth
+    /// of the reads in flight does no harm.
     fn want(&self, in_flight: usize) -> usize {
         if self.tasks.get() <= 1 {
             self.needed.get().min(in_flight)
@@ -413,9 +377,8 @@ impl Reactor {
         }
     }
 
-    /// Stays awake for an exact timer that ends too soon for a sleep, in at most 50 µs
-    /// (`timers.rs`). The wait ends with the timer, with a completion, or when `awake` returns
-    /// true. The result is `false` if there is no such timer.
+    /// Stays awake for an exact timer that ends too soon for a sleep (`timers.rs`), if there is
+    /// one.
     fn stay_awake(&self, awake: impl Fn() -> bool) -> bool {
         let Some(due) = self.timers.borrow().exact_due() else {
             return false;
@@ -459,7 +422,6 @@ impl Reactor {
 }
 
 impl Drop for Reactor {
-    /// Waits until the device no longer uses any buffer.
     fn drop(&mut self) {
         if !self.is_here() {
             // The completions go to the parent process, which shares no buffers with this process.

@@ -1,5 +1,4 @@
-//! The reads in flight of one thread. A read has a slot, which records its queue, its buffer, and
-//! the destination of its completion.
+//! The reads in flight of one thread, each in a slot.
 //!
 //! ```text
 //!   FileQueue ─ Rc ─> Inbox { place, epoch, ready, waker } <─ Rc ─ slot { epoch, tag, block, .. }
@@ -7,8 +6,8 @@
 //! ```
 //!
 //! Until the device has finished the read, the slot owns the buffer and, through the inbox, the
-//! open file. If a queue is dropped or reset, only the epoch of its inbox is incremented.
-//! Completions of older epochs are then discarded when they arrive.
+//! open file. A dropped or reset queue only increments the epoch of its inbox, and completions of
+//! older epochs are discarded.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -24,21 +23,17 @@ use crate::buffer::Block;
 use crate::error::TierError;
 use crate::tier::{Completion, Request};
 
-/// A file that is open for reading.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     pub(crate) name: String,
-    /// The descriptor of the last file in `files`.
     fd: AtomicI32,
-    /// The files that had this name, in order. Earlier files stay open, since reads of them may be
-    /// in flight.
+    /// Earlier files stay open, since reads of them may be in flight.
     files: Mutex<Vec<File>>,
     /// The length when it was last looked up. The file may have grown since.
     known: AtomicU64,
 }
 
 impl OpenFile {
-    /// Wraps a file with its length.
     pub(crate) fn new(name: String, file: File, len: u64) -> OpenFile {
         OpenFile {
             name,
@@ -48,7 +43,6 @@ impl OpenFile {
         }
     }
 
-    /// The descriptor for reads.
     fn fd(&self) -> RawFd {
         self.fd.load(Ordering::Acquire)
     }
@@ -65,8 +59,7 @@ impl OpenFile {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The length of the file. Inserts extend a file of pages. So if a read would end beyond the
-    /// known length, the length is looked up again.
+    /// Inserts extend a file, so the length is looked up again if a read would end beyond it.
     pub(crate) fn len_for(&self, request: Request) -> u64 {
         let known = self.known.load(Ordering::Relaxed);
         let end = request.offset.saturating_add(request.len.into());
@@ -81,19 +74,16 @@ impl OpenFile {
         now
     }
 
-    /// The last known length.
     pub(crate) fn len(&self) -> u64 {
         self.known.load(Ordering::Relaxed)
     }
 }
 
-/// The completions of a queue that wait to be taken.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     pub(crate) place: Arc<OpenFile>,
     /// A reset increments the epoch. Completions of older epochs are discarded.
     epoch: Cell<u64>,
-    /// The number of reads of this epoch whose completions have not been taken.
     in_flight: Cell<usize>,
     ready: RefCell<VecDeque<Completion>>,
     waker: RefCell<Option<Waker>>,
@@ -120,7 +110,6 @@ impl Inbox {
         Some(completion)
     }
 
-    /// Registers `waker` to be woken by the next completion.
     pub(crate) fn wait(&self, waker: &Waker) {
         let mut slot = self.waker.borrow_mut();
         match &mut *slot {
@@ -140,16 +129,14 @@ impl Inbox {
             return;
         }
         self.ready.borrow_mut().push_back(completion);
-        // The waker is kept, so that the same task can wait again without cloning it. A second wake
-        // of the task is harmless.
+        // The waker is kept, so that the same task can wait again. A second wake is harmless.
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
         }
     }
 }
 
-/// A read, in the form in which a driver gets it. The buffer stays valid until the driver has
-/// reported the slot.
+/// A read for a driver. The buffer stays valid until the driver has reported the slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawRead {
     pub(crate) slot: u32,
@@ -166,26 +153,19 @@ struct Pending {
     tag: u64,
     offset: u64,
     block: Block,
-    /// The number of bytes that earlier, partial reads have returned.
     done: u32,
-    /// The number of attempts in which the kernel returned no bytes and asked for a repetition.
     retries: u32,
 }
 
-/// The next step for a slot whose driver has reported a result.
 pub(crate) enum Outcome {
-    /// The read has finished and its completion was delivered. The slot is free.
     Finished,
-    /// The kernel returned only a part of the bytes, or asked for a repetition. The caller must
-    /// pass this read to the driver.
+    /// The caller must repeat this read: the kernel returned only a part, or asked for it.
     Again(RawRead),
 }
 
-/// The kernel may interrupt a read many times. After this number of interruptions in a row, the
-/// read fails.
+/// After this number of interruptions in a row, a read fails.
 const RETRIES: u32 = 100;
 
-/// All reads in flight of one thread.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
     slots: Vec<Option<Pending>>,
@@ -197,7 +177,6 @@ impl Reads {
         self.slots.len() - self.free.len()
     }
 
-    /// Allocates a slot for a read into `block`.
     pub(crate) fn add(&mut self, inbox: &Rc<Inbox>, request: Request, block: Block) -> RawRead {
         inbox.in_flight.set(inbox.in_flight.get() + 1);
         let pending = Pending {
@@ -216,8 +195,7 @@ impl Reads {
         self.slots[slot as usize].insert(pending).raw(slot)
     }
 
-    /// Handles a driver's report for `slot`. `result` is the number of bytes read, or a negated
-    /// errno.
+    /// `result` is the number of bytes read, or a negated errno.
     pub(crate) fn report(this: &RefCell<Reads>, slot: u32, result: i32) -> Outcome {
         let mut reads = this.borrow_mut();
         let pending = reads.slots[slot as usize]
@@ -237,8 +215,7 @@ impl Reads {
         let pending = reads.remove(slot);
         drop(reads);
         let place = &pending.inbox.place;
-        // A part of a block arrived, and the remaining bytes cannot be read directly: the file ends
-        // within the block.
+        // A part of a block arrived: the file ends within the block.
         let ended = result == 0 || (result == -libc::EINVAL && pending.done > 0);
         let result = match result {
             _ if ended => Err(TierError::Short {
@@ -266,8 +243,7 @@ impl Reads {
         Outcome::Finished
     }
 
-    /// Fails all reads with `errno`, since their driver is broken. Their buffers are leaked, since
-    /// the kernel may still write to them.
+    /// The buffers are leaked, since the kernel may still write to them.
     pub(crate) fn abandon(this: &RefCell<Reads>, errno: i32) {
         let slots = this.borrow().slots.len() as u32;
         for slot in 0..slots {

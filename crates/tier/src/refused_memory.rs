@@ -1,12 +1,10 @@
-//! If the system refuses memory, code that can return an error returns one. Where the process must
-//! abort, this module prints a message.
+//! Refused memory becomes an error where code can return one, and otherwise a message before the
+//! process ends.
 //!
 //! Before work whose memory grows with a collection, the engine asks the system for that memory
-//! ([`ask_for_memory`]). If the system refuses, the engine returns an error. The standard library
-//! and other crates make small allocations everywhere. If such an allocation is refused, the
-//! standard library aborts the process. If a program has this module's allocator and has called
-//! [`explain_aborts`], it then ends as after any other failure: with a line that begins with
-//! `error:`, and exit status 1.
+//! ([`ask_for_memory`]). If a small allocation is refused, the standard library aborts the process.
+//! A program with this module's allocator and [`explain_aborts`] then prints a line with `error:`,
+//! and exits with status 1.
 //!
 //! ```text
 //!   RecordingAllocator ── refused? ──> the thread remembers how many bytes were refused
@@ -14,12 +12,9 @@
 //!   standard library aborts: SIGABRT ──> the handler of `explain_aborts` reads it, says so, exits
 //! ```
 //!
-//! If the process has a limit of address space, the memory that the allocator reserves counts too
-//! ([`share_arenas_under_a_limit`]).
-//!
-//! The process ends without cleanup, as if it were killed. A committed index is complete, and its
-//! next change or build removes unfinished files. A process that has not called [`explain_aborts`],
-//! such as the Python interpreter, aborts as usual.
+//! The process ends without cleanup, as if it were killed: a committed index is complete, and its
+//! next change or build removes unfinished files. A process without [`explain_aborts`], such as the
+//! Python interpreter, aborts as usual.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -34,20 +29,17 @@ use rustix::process::{Resource, getrlimit};
 use crate::buffer::would_map;
 use crate::error::TierError;
 
-/// Requests `bytes` bytes from the system in one mapping and returns them at once, to find out
-/// whether work that needs them may begin. No byte is touched, so the call takes microseconds and
-/// no RAM. The error names the purpose of the bytes (`what`). It advises the user to raise the
-/// limit of the process, or to follow `instead`, an imperative.
+/// Requests `bytes` bytes in one mapping and returns them untouched, to find out whether work may
+/// begin. The error names the purpose (`what`) and a remedy (`instead`, an imperative).
 ///
 /// # Errors
-/// The call returns [`TierError::NoMemory`] if the system refused the memory.
+/// [`TierError::NoMemory`] if the system refuses the memory.
 pub fn ask_for_memory(
     what: impl Into<String>,
     bytes: u64,
     instead: &'static str,
 ) -> Result<(), TierError> {
-    // The request bypasses the allocator. After a large allocation was freed, the allocator would
-    // keep more freed memory for itself, and return less to the system.
+    // Bypasses the allocator, which would return less freed memory after a large allocation.
     match usize::try_from(bytes).is_ok_and(would_map) {
         true => Ok(()),
         false => Err(TierError::NoMemory {
@@ -59,16 +51,14 @@ pub fn ask_for_memory(
 }
 
 thread_local! {
-    /// The number of bytes of this thread's last refused request; 0 if no request was refused.
+    /// The bytes of this thread's last refused request, or 0.
     static REFUSED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, which also records each thread's last refused request. Use it as
-/// `#[global_allocator]`.
+/// A `#[global_allocator]` that records each thread's last refused request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RecordingAllocator;
 
-/// Returns `pointer`, and records `bytes` if the pointer is null.
 #[inline]
 fn recorded(pointer: *mut u8, bytes: usize) -> *mut u8 {
     if pointer.is_null() {
@@ -93,26 +83,24 @@ unsafe impl GlobalAlloc for RecordingAllocator {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::realloc`, and `pointer` came from
-        // the system's allocator.
+        // SAFETY: the contract of `GlobalAlloc::realloc`; `pointer` came from the system's
+        // allocator.
         recorded(unsafe { System.realloc(pointer, layout, size) }, size)
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::dealloc`, and `pointer` came from
-        // the system's allocator.
+        // SAFETY: the contract of `GlobalAlloc::dealloc`; `pointer` came from the system's
+        // allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
 
-/// The address space that the C library reserves for an arena, in bytes. If the system refuses the
-/// reservation, each allocation of the thread gets pages of its own.
+/// The address space of an arena, in bytes. Without it, each allocation of the thread gets pages.
 #[cfg(target_env = "gnu")]
 const ARENA: u64 = 64 << 20;
 
-/// Makes all threads share one arena of the allocator, if the limit of address space (`ulimit -v`)
-/// is too small for one arena for each thread. Call it before other threads start. Without a limit,
-/// or with another C library than glibc, it does nothing.
+/// Makes all threads share one arena of glibc, if the limit of address space (`ulimit -v`) is
+/// small. Call it before other threads start.
 pub fn share_arenas_under_a_limit() {
     #[cfg(target_env = "gnu")]
     {
@@ -120,7 +108,6 @@ pub fn share_arenas_under_a_limit() {
             return;
         };
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get) as u64;
-        // Arenas may use half of the limit. The other half is left for all other memory.
         if limit / 2 / ARENA < processors {
             // SAFETY: this sets a parameter of the allocator, which accepts it at any time.
             unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
@@ -128,36 +115,30 @@ pub fn share_arenas_under_a_limit() {
     }
 }
 
-/// The exit status of a program that was refused memory. Every failure of a valid command line has
-/// this exit status.
+/// Every failure of a valid command line has this exit status.
 const FAILED: libc::c_int = 1;
 
-/// Installs a handler for aborts. An abort of a thread that was refused memory then ends the
-/// program with exit status 1 and a line on standard error. Other aborts are unchanged. The handler
-/// needs [`RecordingAllocator`] as the program's allocator.
+/// Makes an abort of a thread that was refused memory an exit with status 1 and a line on standard
+/// error. Needs [`RecordingAllocator`].
 ///
 /// # Errors
-/// The call fails if the system refuses the handler.
+/// Fails if the system refuses the handler.
 pub fn explain_aborts() -> io::Result<()> {
     // SAFETY: an all-zero `sigaction` is a valid one.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     let handler: extern "C" fn(libc::c_int) = aborted;
     action.sa_sigaction = handler as libc::sighandler_t;
-    // The handler uses the thread's alternate signal stack if the standard library gave it one.
     action.sa_flags = libc::SA_ONSTACK;
-    // SAFETY: `action` is valid, and its handler is async-signal-safe: it neither allocates nor
-    // locks.
+    // SAFETY: `action` is valid; its handler neither allocates nor locks (async-signal-safe).
     match unsafe { libc::sigaction(libc::SIGABRT, &action, std::ptr::null_mut()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Whether a thread has begun to report the refusal.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Handles SIGABRT. If the handler returns, `abort` of the C library ends the process by the
-/// signal.
+/// If the handler returns, `abort` of the C library ends the process by the signal.
 extern "C" fn aborted(_: libc::c_int) {
     let refused = REFUSED.try_with(Cell::get).unwrap_or(0);
     if refused == 0 {
@@ -178,11 +159,9 @@ extern "C" fn aborted(_: libc::c_int) {
     unsafe { libc::_exit(FAILED) }
 }
 
-/// The end of the line, after the number of bytes.
 const REMEDY: &[u8] = b" bytes; the system refused it. Raise the limit of this process (`ulimit -v`, or the memory of its cgroup), \
 or ask for less (fewer threads, a smaller --memory). A committed index is intact; its next build or change removes unfinished files\n";
 
-/// A line that is composed without allocations.
 struct Line {
     bytes: [u8; 320],
     len: usize,
@@ -198,7 +177,6 @@ impl Default for Line {
 }
 
 impl Line {
-    /// Appends as much of `text` as fits.
     fn add(&mut self, text: &[u8]) {
         for (to, &byte) in self.bytes.iter_mut().skip(self.len).zip(text) {
             *to = byte;
@@ -206,7 +184,6 @@ impl Line {
         self.len = (self.len + text.len()).min(self.bytes.len());
     }
 
-    /// Appends a number in decimal.
     fn add_number(&mut self, mut number: usize) {
         let mut digits = [0; 20];
         let mut first = digits.len();
@@ -274,8 +251,7 @@ mod tests {
         });
         assert_eq!(REFUSED.get(), 0);
         let layout = Layout::new::<[u64; 4]>();
-        // SAFETY: the layout's size is not zero; the memory is freed with the layout of its last
-        // allocation.
+        // SAFETY: the layout's size is not zero; the memory is freed with its last layout.
         unsafe {
             let some = allocator.alloc_zeroed(layout);
             let some = allocator.realloc(some, layout, 64);

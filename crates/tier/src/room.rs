@@ -1,13 +1,12 @@
-//! Blocks that are reserved for a file beyond its end. With them, the file can be extended on a
-//! full disk.
+//! Blocks that are reserved for a file beyond its end, to extend it on a full disk.
 //!
 //! ```text
 //!   bytes of the file   |============|
 //!   its blocks          |============|. . . . . . . . |   not in its length; `du` counts them
 //! ```
 //!
-//! The blocks stay with the file under any name, until it is truncated or removed. Some file
-//! systems do not support this: FAT, NFS before 4.2 and most network disks.
+//! The blocks stay with the file under any name, until it is truncated or removed. FAT, NFS before
+//! 4.2 and most network disks do not support them.
 
 use std::fs::File;
 use std::io;
@@ -23,8 +22,7 @@ use crate::BLOCK;
 /// The unit, in bytes, in which the operating system counts a file's blocks.
 const COUNTED: u64 = 512;
 
-/// Reserves blocks for the first `bytes` bytes of a file, without changing its length. The result
-/// is `false` if the file system does not support this.
+/// Reserves blocks without changing the file's length; `false` if the file system cannot.
 #[cfg(target_os = "linux")]
 pub(crate) fn allocate(file: &File, bytes: u64) -> io::Result<bool> {
     loop {
@@ -42,7 +40,6 @@ pub(crate) fn allocate(_: &File, _: u64) -> io::Result<bool> {
     Ok(false)
 }
 
-/// The number of bytes of the blocks that a file has beyond its end.
 pub(crate) fn beyond_end(facts: &Stat) -> u64 {
     let blocks = u64::try_from(facts.st_blocks).unwrap_or(0);
     let length = u64::try_from(facts.st_size).unwrap_or(0);

@@ -6,10 +6,9 @@
 //!                                             in memory or on a faster device
 //! ```
 //!
-//! The parts of a [`SplitVolume`](crate::SplitVolume) have different files. All routes of a
-//! [`RoutedVolume`] lead to the same files. A write by any route changes the volume itself.
-//! Listing, syncing and locking use only the volume itself. So the volume is complete without the
-//! other routes.
+//! All routes of a [`RoutedVolume`] lead to the same files, unlike the parts of a
+//! [`SplitVolume`](crate::SplitVolume). A write by any route changes the volume itself, and only it
+//! is listed, synced and locked.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,8 +27,7 @@ pub struct RoutedVolume {
 }
 
 impl RoutedVolume {
-    /// Wraps `home` with alternative routes, each a volume with the same files. Two files must have
-    /// the same route if one is renamed to the other.
+    /// Wraps `home` with alternative routes to the same files. A renamed file must keep its route.
     pub fn new(
         home: Arc<dyn Volume>,
         ways: Vec<Arc<dyn Volume>>,
@@ -38,7 +36,6 @@ impl RoutedVolume {
         RoutedVolume { home, ways, route }
     }
 
-    /// The volume through which a file is accessed.
     fn way(&self, name: &str) -> &dyn Volume {
         let way = (self.route)(name).and_then(|number| self.ways.get(number));
         &**way.unwrap_or(&self.home)

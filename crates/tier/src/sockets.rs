@@ -1,15 +1,12 @@
-//! Waits for sockets, in addition to reads and timers. A task sleeps until a socket can be read or
-//! written.
+//! Waits for sockets, in addition to reads and timers.
 //!
 //! ```text
 //!   thread.readable(&socket) ── slot ──> driver: POLL_ADD of the ring, or the poller of the pool
 //!                            <── woken ── its only report: the result as of poll(2), or an error
 //! ```
 //!
-//! A slot belongs to one wait until the driver has reported the slot. If the future is dropped
-//! earlier, the slot is marked as given up. The driver then stops watching, so that it reports the
-//! slot soon. So a report never arrives at a slot that was reused. The kernel writes to no memory
-//! of a wait.
+//! A slot belongs to one wait until the driver has reported it. A dropped future gives up its slot,
+//! and the driver then stops watching and reports it soon. So no report arrives at a reused slot.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -24,15 +21,11 @@ use crate::executor::Thread;
 use crate::reactor::Reactor;
 
 impl Thread {
-    /// Waits until a socket has bytes to read, a connection to accept, or has ended, so that a read
-    /// does not block. The descriptor may also be a pipe, an `eventfd`, or anything that poll(2)
-    /// can watch. Meanwhile the task sleeps, and the thread runs other tasks.
-    ///
-    /// A socket that failed, or that its peer has closed, counts as readable: the read reports the
-    /// error. Any number of tasks may wait for one socket.
+    /// Waits until a socket, or another descriptor for poll(2), has bytes to read, a connection to
+    /// accept, or has failed or ended. Any number of tasks may wait for one socket.
     ///
     /// # Errors
-    /// The future returns [`TierError::Socket`] if the system cannot watch the socket.
+    /// [`TierError::Socket`] if the system cannot watch the socket.
     ///
     /// ```
     /// use std::io::{Read, Write};
@@ -52,11 +45,10 @@ impl Thread {
         self.when(socket.as_fd(), libc::POLLIN)
     }
 
-    /// Waits until a socket is connected or has space for bytes to send, so that a write does not
-    /// block.
+    /// Waits until a socket is connected or has space for bytes to send.
     ///
     /// # Errors
-    /// The future fails as the future of [`readable`](Thread::readable) does.
+    /// Fails as the future of [`readable`](Thread::readable) does.
     pub fn writable<'fd>(&self, socket: &'fd impl AsFd) -> SocketReady<'fd> {
         self.when(socket.as_fd(), libc::POLLOUT)
     }
@@ -67,8 +59,6 @@ impl Thread {
 }
 
 impl<'fd> SocketReady<'fd> {
-    /// Creates a future that ends when poll(2) would report one of these events, an error or a
-    /// hang-up.
     pub(crate) fn new(reactor: &Rc<Reactor>, fd: BorrowedFd<'fd>, events: i16) -> Self {
         SocketReady {
             reactor: reactor.clone(),
@@ -79,14 +69,12 @@ impl<'fd> SocketReady<'fd> {
     }
 }
 
-/// The future of [`Thread::readable`] and [`Thread::writable`]. If it is dropped, the watch of the
-/// socket ends.
+/// The future of [`Thread::readable`] and [`Thread::writable`]. Its drop ends the watch.
 #[derive(Debug)]
 pub struct SocketReady<'fd> {
     reactor: Rc<Reactor>,
     fd: BorrowedFd<'fd>,
     events: i16,
-    /// The slot to which the socket is reported, after the watch has begun.
     slot: Option<u32>,
 }
 
@@ -146,32 +134,25 @@ impl Drop for SocketReady<'_> {
 #[derive(Debug)]
 enum Slot {
     Free,
-    /// The socket is watched and not reported yet.
     Waiting(Waker),
-    /// The socket was reported: events as poll(2) gives them, or a negated errno.
+    /// The events as poll(2) gives them, or a negated errno.
     Reported(i32),
-    /// The socket is not reported yet, and no task waits for it.
     GivenUp,
 }
 
-/// The sockets for which tasks of one thread wait.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// The number of slots that are not reported yet.
     unreported: usize,
-    /// The number of unreported slots that were given up.
     given_up: usize,
 }
 
 impl Waits {
-    /// The number of slots with an outstanding report.
     pub(crate) fn len(&self) -> usize {
         self.unreported
     }
 
-    /// The number of slots with an outstanding report for which no task waits.
     pub(crate) fn given_up(&self) -> usize {
         self.given_up
     }
@@ -186,7 +167,6 @@ impl Waits {
         slot
     }
 
-    /// Releases a slot that is not watched.
     fn remove(&mut self, slot: u32) {
         self.unreported -= 1;
         self.release(slot);
@@ -197,7 +177,7 @@ impl Waits {
         self.free.push(slot);
     }
 
-    /// Takes the report of a slot, or registers `waker` to be woken when the report arrives.
+    /// The report of a slot; otherwise `waker` is woken when it arrives.
     fn take(&mut self, slot: u32, waker: &Waker) -> Option<i32> {
         match &mut self.slots[slot as usize] {
             Slot::Waiting(known) => {
@@ -215,7 +195,6 @@ impl Waits {
         }
     }
 
-    /// Marks a slot as given up. The result is `true` if the slot is not reported yet.
     fn give_up(&mut self, slot: u32) -> bool {
         match self.slots[slot as usize] {
             Slot::Waiting(_) => {
@@ -230,7 +209,6 @@ impl Waits {
         }
     }
 
-    /// Handles a driver's report about a slot.
     pub(crate) fn report(this: &RefCell<Waits>, slot: u32, report: i32) {
         let mut waits = this.borrow_mut();
         waits.unreported -= 1;
@@ -245,7 +223,6 @@ impl Waits {
         }
     }
 
-    /// Fails all unreported slots with `errno`, since the driver is broken.
     pub(crate) fn fail(this: &RefCell<Waits>, errno: i32) {
         let slots = this.borrow().slots.len() as u32;
         for slot in 0..slots {

@@ -5,18 +5,15 @@
 //!                 └─> Some(n) ──> others[n]
 //! ```
 //!
-//! **A commit is still one rename.** The manifest is on the primary volume and names files on the
-//! other volumes. So [`sync`](Volume::sync) first makes the names on all other volumes durable,
-//! then the names on the primary volume, and stops at the first failure. So a crash loses no file
-//! that a durable manifest names. Files that the manifest no longer names are removed afterwards,
-//! as on one volume. If a crash undoes a removal, the file stays, and no manifest names it.
+//! **A commit is still one rename.** The manifest is on the primary volume. So
+//! [`sync`](Volume::sync) makes the names on all other volumes durable first, and stops at the
+//! first failure. A crash then loses no file that a durable manifest names. Files that no manifest
+//! names are removed afterwards. If a crash undoes a removal, the file stays a leftover.
 //!
-//! **A volume belongs to one index.** When several volumes are first locked as one, the lock writes
-//! a mark into each of them: random digits, and whether the volume is the primary volume or another
-//! one. At that time the other volumes must be empty. Later they must have the digits of the
-//! primary volume. So if no manifest names a file, the file is certainly a leftover of this index.
-//! (A copy of the primary volume includes the mark, so two copies of one index share the other
-//! volumes.)
+//! **A volume belongs to one index.** The first lock writes a mark into each volume: random digits,
+//! and whether it is the primary one. At that time the other volumes must be empty, and later they
+//! must have the digits of the primary volume. So a file that no manifest names is a leftover of
+//! this index. (Copies of the primary volume share the mark, and so the other volumes.)
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -27,14 +24,11 @@ use crate::error::TierError;
 use crate::tier::Tier;
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 
-/// Maps the name of a file to the number of its volume among the volumes other than the primary
-/// volume. `None` or a number out of range means the primary volume.
+/// The number of a file's volume among the other volumes; otherwise, the primary one.
 pub type Route = dyn Fn(&str) -> Option<usize> + Send + Sync;
 
-/// The name of the file that has a volume's mark. [`Volume::list`] omits it.
 const OWNER: &str = "OWNER";
 
-/// The first words of a mark.
 const FIRST_WORDS: &str = "STRATANN OWNER";
 
 /// Several volumes combined into one.
@@ -45,8 +39,7 @@ pub struct SplitVolume {
 }
 
 impl SplitVolume {
-    /// Combines the volumes of one index. Two files must have the same route if one is renamed to
-    /// the other.
+    /// Combines the volumes of one index. A file must keep its route when it is renamed.
     pub fn new(
         home: Arc<dyn Volume>,
         others: Vec<Arc<dyn Volume>>,
@@ -59,18 +52,15 @@ impl SplitVolume {
         }
     }
 
-    /// The number of a file's volume among the other volumes; `None` if it is the primary volume.
     fn number(&self, name: &str) -> Option<usize> {
         (self.route)(name).filter(|&number| number < self.others.len())
     }
 
-    /// The volume of a file.
     fn volume(&self, name: &str) -> &dyn Volume {
         let other = self.number(name).and_then(|number| self.others.get(number));
         &**other.unwrap_or(&self.home)
     }
 
-    /// Checks that the volumes belong to this index, and marks new ones.
     fn claim(&self) -> Result<(), TierError> {
         // All volumes are checked before the first write, so a refusal leaves no mark.
         let home = mark_of(&*self.home)?;
@@ -81,8 +71,7 @@ impl SplitVolume {
         let marks = self.others.iter().map(|other| mark_of(&**other));
         let marks = marks.collect::<Result<Vec<_>, _>>()?;
         let known = home.as_ref().map(|mark| mark.digits.clone());
-        // The primary volume is marked first. If it has files and no mark, its mark may be lost.
-        // Then the digits come from the mark of another volume.
+        // The primary volume is marked first. If its mark is lost, another volume has the digits.
         let lost = match known.is_none() && !self.home.list()?.is_empty() {
             true => marks.iter().flatten().find(|mark| !mark.home),
             false => None,
@@ -116,14 +105,12 @@ impl SplitVolume {
     }
 }
 
-/// The index to which a volume belongs.
 struct Mark {
     digits: String,
     home: bool,
 }
 
-/// Reads the mark of a volume. The result is `None` if the volume has no mark, or a crash left a
-/// part of a mark.
+/// `None` without a mark, or after a crash left a part of one.
 fn mark_of(volume: &dyn Volume) -> Result<Option<Mark>, TierError> {
     let text = match volume.read(OWNER) {
         Ok(bytes) => String::from_utf8(bytes).unwrap_or_default(),
@@ -142,7 +129,6 @@ fn mark_of(volume: &dyn Volume) -> Result<Option<Mark>, TierError> {
     })
 }
 
-/// Writes a mark durably.
 fn write_mark(volume: &dyn Volume, digits: &str, home: bool) -> Result<(), TierError> {
     let part = if home { "home" } else { "part" };
     let mut file = volume.create(OWNER)?;
@@ -209,7 +195,6 @@ impl Volume for SplitVolume {
         self.volume(name).open_tier(name)
     }
 
-    /// Renames a file within one volume. A rename between two volumes is an error.
     fn rename(&self, from: &str, to: &str) -> Result<(), TierError> {
         if self.number(from) != self.number(to) {
             return Err(TierError::Unsupported {
@@ -226,8 +211,7 @@ impl Volume for SplitVolume {
         self.volume(name).remove(name)
     }
 
-    /// Lists the files of all volumes. A file is omitted if its name leads to another volume than
-    /// the one that has it, because such a file cannot be opened.
+    /// Omits a file whose name leads to another volume, since it cannot be opened.
     fn list(&self) -> Result<Vec<String>, TierError> {
         let mut names = Vec::new();
         let others = self.others.iter().enumerate();
@@ -245,8 +229,6 @@ impl Volume for SplitVolume {
         self.home.sync()
     }
 
-    /// The reserved blocks are for the log and the manifest, so in practice they are on the primary
-    /// volume.
     fn keep_room(&self, name: &str, bytes: u64) -> Result<bool, TierError> {
         self.volume(name).keep_room(name, bytes)
     }
@@ -261,8 +243,7 @@ impl Volume for SplitVolume {
             guards.push(other.lock()?);
         }
         self.claim()?;
-        // The primary volume is unlocked last. So a process that can lock the primary volume finds
-        // all other volumes unlocked.
+        // The primary volume is unlocked last: if a process can lock it, all others are unlocked.
         guards.reverse();
         Ok(LockGuard::new(guards))
     }

@@ -1,5 +1,4 @@
-//! A file on an SSD that is read directly. Reads bypass the page cache, so they take no memory
-//! beyond the budget.
+//! A file on an SSD that is read directly, so that the page cache takes no memory.
 
 use std::fmt;
 use std::fs::File;
@@ -23,11 +22,8 @@ use crate::reactor::Reactor;
 use crate::reads::{Inbox, OpenFile};
 use crate::tier::{Completion, ReadQueue, Request, Tier, check};
 
-/// A file that is read with `O_DIRECT` in multiples of 4 KiB, or through the page cache if the file
-/// system refuses `O_DIRECT`.
-///
-/// Only permission to read the file is needed. If the file ends within a block of 4 KiB, the bytes
-/// in that block cannot be read. So the files of an index end with a whole block.
+/// A file that is read with `O_DIRECT` in multiples of 4 KiB, or else through the page cache. The
+/// bytes in a last, partial block cannot be read.
 #[derive(Clone)]
 pub struct FileTier {
     place: Arc<OpenFile>,
@@ -35,7 +31,6 @@ pub struct FileTier {
     open: Arc<Opening>,
 }
 
-/// A function that opens one file for reading, with additional flags.
 pub(crate) type Opening = dyn Fn(OFlags) -> io::Result<File> + Send + Sync;
 
 impl fmt::Debug for FileTier {
@@ -61,7 +56,6 @@ impl FileTier {
         Self::open_with(name, Arc::new(open))
     }
 
-    /// Opens the file that the function `open` opens.
     pub(crate) fn open_with(name: String, open: Arc<Opening>) -> Result<FileTier, TierError> {
         let failed = |source| TierError::io("open", name.as_str(), 0, 0, source);
         let (file, direct) = match open_direct(&*open).map_err(failed)? {
@@ -91,14 +85,12 @@ impl FileTier {
     }
 }
 
-/// Disables read-ahead, which would fill memory with bytes that are not needed.
 fn no_read_ahead(file: &File) {
     // SAFETY: the descriptor is open; the advice touches no memory.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
 }
 
-/// Opens a file with `O_DIRECT`. The result is `None` if the file system refuses that, or requires
-/// an alignment larger than a block.
+/// `None` if the file system refuses `O_DIRECT`, or requires an alignment larger than a block.
 pub(crate) fn open_direct(open: &dyn Fn(OFlags) -> io::Result<File>) -> io::Result<Option<File>> {
     match open(OFlags::DIRECT) {
         Ok(file) => {
@@ -110,9 +102,8 @@ pub(crate) fn open_direct(open: &dyn Fn(OFlags) -> io::Result<File>) -> io::Resu
     }
 }
 
-/// Asks the kernel whether blocks of a file can be read directly. The result is `None` before Linux
-/// 6.1, and for some file systems. An answer saves a trial read, which takes longer than all other
-/// steps of opening a small index.
+/// `None` before Linux 6.1, and for some file systems. An answer saves a trial read, the longest
+/// step of opening a small index.
 fn says_direct(file: &File) -> Option<bool> {
     let mut facts = MaybeUninit::<libc::statx>::zeroed();
     // SAFETY: the descriptor is open, the path is an empty C string, and `facts` has room for the
@@ -137,14 +128,11 @@ fn says_direct(file: &File) -> Option<bool> {
     if facts.stx_mask & libc::STATX_DIOALIGN == 0 {
         return None;
     }
-    // Zero means that direct reads are not supported. Here, buffers and offsets are multiples of a
-    // block.
     let fits = |align: u32| align != 0 && (BLOCK as u32).is_multiple_of(align);
     Some(fits(facts.stx_dio_mem_align) && fits(facts.stx_dio_offset_align))
 }
 
-/// Tries a direct read. Some file systems accept `O_DIRECT` when a file is opened, but refuse the
-/// read or require an alignment of more than 4 KiB.
+/// Some file systems accept `O_DIRECT` at opening, but refuse the read.
 fn reads_directly(file: &File) -> bool {
     // If there is no memory for the buffer of the trial, reads use the page cache.
     let Ok(mut block) = BufferPool::default().take(BLOCK) else {
@@ -169,7 +157,6 @@ impl Tier for FileTier {
     }
 
     fn reopen(&self) -> Result<(), TierError> {
-        // The flags are unchanged, since the file system is the same.
         let flags = match self.direct {
             true => OFlags::DIRECT,
             false => OFlags::empty(),
@@ -196,7 +183,6 @@ impl Tier for FileTier {
 struct FileQueue {
     inbox: Rc<Inbox>,
     reactor: Rc<Reactor>,
-    /// The number of completions that the task needs before it continues.
     need: usize,
 }
 

@@ -6,7 +6,6 @@ use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 #[cfg(feature = "testing")]
 use crate::testing::refused::allowed;
 
-/// Whether one more thread may be started. Only tests refuse a thread here.
 #[cfg(not(feature = "testing"))]
 fn allowed() -> io::Result<()> {
     Ok(())
@@ -15,7 +14,7 @@ fn allowed() -> io::Result<()> {
 /// Starts a thread with the settings of a builder.
 ///
 /// # Errors
-/// The call fails if the system refuses another thread.
+/// Fails if the system refuses another thread.
 pub fn start<T: Send + 'static>(
     builder: Builder,
     work: impl FnOnce() -> T + Send + 'static,
@@ -26,7 +25,7 @@ pub fn start<T: Send + 'static>(
 /// Starts a thread in a scope.
 ///
 /// # Errors
-/// The call fails if the system refuses another thread.
+/// Fails if the system refuses another thread.
 pub fn start_scoped<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     work: impl FnOnce() -> T + Send + 'scope,

@@ -5,9 +5,9 @@
 //!         <── completion(tag, bytes) ────       in the order of their arrival
 //! ```
 //!
-//! A search owns one [`ReadQueue`] for each place that it reads. It submits as many reads as it
-//! needs, may compute meanwhile, and takes completions in the order of their arrival. It never
-//! blocks: if no completion has arrived, it awaits [`next`], and its thread runs other queries.
+//! A search owns one [`ReadQueue`] for each place that it reads. It submits reads, may compute
+//! meanwhile, and takes completions in the order of their arrival. It never blocks: it awaits
+//! [`next`], while its thread runs other queries.
 
 use std::fmt::Debug;
 use std::future::poll_fn;
@@ -20,7 +20,7 @@ use crate::executor::Thread;
 /// A read to be performed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The caller's tag of the read, which its [`Completion`] returns. It need not be unique.
+    /// The caller's tag, which the [`Completion`] returns. It need not be unique.
     pub tag: u64,
     /// The offset of the first byte; a multiple of the tier's [`alignment`](Tier::alignment).
     pub offset: u64,
@@ -37,9 +37,7 @@ pub struct Completion {
     pub result: Result<Block, TierError>,
 }
 
-/// A place for bytes.
-///
-/// `testing::conformance` (feature `testing`) tests an implementation.
+/// A place for bytes. `testing::conformance` (feature `testing`) tests an implementation.
 pub trait Tier: Send + Sync + Debug {
     /// The name in messages: a file's path, or the name of a region of memory.
     fn name(&self) -> &str;
@@ -55,43 +53,33 @@ pub trait Tier: Send + Sync + Debug {
     /// The fewest bytes that the device transfers for any read: 64 for memory, 4096 for an SSD.
     fn granularity(&self) -> u32;
 
-    /// Offsets and lengths of reads must be multiples of this number. A tier in memory has a
-    /// granularity, but requires no alignment.
+    /// Offsets and lengths of reads must be multiples of this number: 1 in memory.
     fn alignment(&self) -> u32 {
         self.granularity()
     }
 
-    /// Makes all later reads use the file that now has the tier's name, also the later reads of
-    /// open queues. This file must have the same bytes. This file may be, for example, the copy by
-    /// which [`own`](fn@crate::own) replaced the first file. If a tier reads no file, the call does
-    /// nothing.
+    /// Makes all later reads, also of open queues, use the file that now has the name
+    /// ([`own`](fn@crate::own)), with the same bytes.
     ///
     /// # Errors
-    /// The call fails if the file cannot be opened. Reads then continue from the old file.
+    /// Fails if the file cannot be opened. Reads then continue from the old file.
     fn reopen(&self) -> Result<(), TierError> {
         Ok(())
     }
 
-    /// Opens a queue of reads from this tier, for one query. The queue belongs to the thread that
-    /// opened it.
+    /// Opens a queue of reads for one query, on the thread that opens it.
     fn queue(&self, thread: &Thread) -> Result<Box<dyn ReadQueue>, TierError>;
 }
 
-/// A query's reads from a tier. Many reads are in flight together, and they complete in any order.
-///
-/// A read is *in flight* from [`submit`](ReadQueue::submit) until its completion has been taken.
+/// A query's reads from a tier. A read is *in flight* until its completion is taken.
 pub trait ReadQueue {
-    /// Queues a read. The call never blocks. It allocates memory only if more reads are in flight
-    /// than ever before.
+    /// Queues a read, without blocking.
     ///
     /// # Errors
-    /// The call fails if the read is out of range or misaligned. The completion reports errors of
-    /// the device.
+    /// Fails if the read is out of range or misaligned.
     fn submit(&mut self, request: Request) -> Result<(), TierError>;
 
-    /// A hint: the queued reads should start now, because the caller is about to compute. A thread
-    /// that has enough reads at the device may ignore the hint, and start these reads together with
-    /// others. When the task awaits a completion, reads start without the hint.
+    /// A hint that the queued reads should start now, since the caller is about to compute.
     fn flush(&mut self);
 
     /// The number of submitted reads whose completion has not been taken.
@@ -100,10 +88,7 @@ pub trait ReadQueue {
     /// Takes a completion that has arrived already; never waits.
     fn try_next(&mut self) -> Option<Completion>;
 
-    /// A hint: the task needs this number of completions before it continues. Without the hint, the
-    /// task needs one completion. A thread without other tasks then sleeps once, until all these
-    /// completions have arrived. If the task needs one completion, the thread stays awake for a
-    /// while, because the completion arrives soon.
+    /// A hint that the task needs this number of completions before it continues.
     fn need(&mut self, completions: usize) {
         let _ = completions;
     }
@@ -111,24 +96,22 @@ pub trait ReadQueue {
     /// Takes a completion, or arranges that the task is woken when one arrives.
     ///
     /// # Panics
-    /// The call panics if no read is in flight, since the task would never be woken.
+    /// Panics if no read is in flight, since the task would never be woken.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Completion>;
 
-    /// Discards all reads in flight, so that another query can use the queue. Their buffers stay
-    /// allocated until the device has finished.
+    /// Discards all reads in flight. Their buffers stay until the device has finished.
     fn reset(&mut self);
 }
 
 /// Waits for the next completion of a queue.
 ///
 /// # Panics
-/// The function panics if no read is in flight.
+/// Panics if no read is in flight.
 pub async fn next(queue: &mut dyn ReadQueue) -> Completion {
     poll_fn(|cx| queue.poll_next(cx)).await
 }
 
-/// Waits for the next completion of any of several queues. The result is `None` if no queue has a
-/// read in flight.
+/// Waits for the next completion of any queue; `None` if no read is in flight.
 pub async fn next_of(queues: &mut [Box<dyn ReadQueue>]) -> Option<Completion> {
     poll_fn(|cx| {
         let mut waits = false;
@@ -146,7 +129,7 @@ pub async fn next_of(queues: &mut [Box<dyn ReadQueue>]) -> Option<Completion> {
     .await
 }
 
-/// Checks the range and the alignment of a read. Every tier calls this before it accepts a read.
+/// Every tier calls this before it accepts a read.
 pub(crate) fn check(
     place: &str,
     size: u64,

@@ -1,5 +1,5 @@
-//! The timers of one thread. A thread sleeps until a plain timer ends, and is awake shortly before
-//! an exact timer ends.
+//! The timers of one thread: it sleeps until a plain timer, and is awake shortly before an exact
+//! one.
 //!
 //! ```text
 //!   plain   ──────── sleeps ──────────────────────> due, plus the kernel's delay
@@ -7,23 +7,19 @@
 //!                                  └── early ───────┘
 //! ```
 //!
-//! With the kernel's timer slack of 50 µs, a sleeping thread wakes 75 to 89 µs late on the measured
-//! machine (2 virtual cores), and 27 to 40 µs late if the slack is removed. On other machines, a
-//! thread wakes a few microseconds late. A modelled device must complete reads at the right
-//! microsecond. So the thread stays awake for the last part of a wait for such a device. That part
-//! is a little longer than the recent wake-up delays of this thread, and at most [`EARLY`].
+//! A sleeping thread wakes some microseconds late: 75 to 89 µs on the measured machine (2 virtual
+//! cores), and 27 to 40 µs without the kernel's timer slack. A modelled device must complete reads
+//! at the right microsecond. So the thread stays awake for a little more than its recent delays,
+//! and at most [`EARLY`].
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// The longest time for which a thread is awake, and may spin, before an exact timer ends. It is a
-/// little more than the delay of a wake-up on the measured machine without timer slack (see the
-/// head of this module). Each thread starts with this value, and adapts it to its own delays.
+/// A little more than the delay on the measured machine without timer slack.
 pub(crate) const EARLY: Duration = Duration::from_micros(50);
 
-/// How a thread waits for a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Precision {
     /// The thread sleeps. The timer ends some ten microseconds late.
@@ -32,18 +28,15 @@ pub(crate) enum Precision {
     Exact,
 }
 
-/// A timer: its end, and a number that distinguishes timers that end at the same time.
+/// The end, and a number that distinguishes timers of the same end.
 pub(crate) type Timer = (Instant, u64);
 
-/// The timers of one thread.
 #[derive(Debug)]
 pub(crate) struct Timers {
     plain: BTreeMap<Timer, Waker>,
     exact: BTreeMap<Timer, Waker>,
     next: u64,
-    /// Whether the timer slack of this thread has been removed.
     punctual: bool,
-    /// The thread should be awake for this time before an exact timer ends.
     early: Duration,
 }
 
@@ -60,20 +53,17 @@ impl Default for Timers {
 }
 
 impl Timers {
-    /// Records how late the thread woke from a sleep until an alarm. A delay above the current
-    /// allowance takes effect at once. A smaller delay reduces the allowance slowly.
+    /// A longer delay takes effect at once, a shorter one slowly.
     pub(crate) fn woke(&mut self, late: Duration) {
         let with_room = late + late / 4;
         self.early = (self.early - self.early / 16).max(with_room).min(EARLY);
     }
 
-    /// The thread should be awake for this time before an exact timer ends.
     pub(crate) fn early(&self) -> Duration {
         self.early
     }
 
-    /// Registers `waker` for a time, in the timer with the given number or in a new timer. Returns
-    /// the number of the timer.
+    /// Registers `waker` in the numbered or a new timer, and returns its number.
     pub(crate) fn set(
         &mut self,
         due: Instant,
@@ -87,9 +77,8 @@ impl Timers {
         });
         if precision == Precision::Exact && !self.punctual {
             self.punctual = true;
-            // The kernel may delay the end of a sleep by 50 µs, to wake several threads together.
-            // This setting also affects other sleeps of this thread. If the kernel refuses it,
-            // sleeps end late, which only costs accuracy.
+            // The kernel may delay a wake-up by 50 µs. If it refuses this setting, only accuracy
+            // suffers.
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         }
         match self.of(precision).get_mut(&(due, number)) {
@@ -106,18 +95,15 @@ impl Timers {
         }
     }
 
-    /// Removes a timer, if it has not ended. Returns its waker. A waker is foreign code, so the
-    /// caller must drop it while no `RefCell` is borrowed.
+    /// A waker is foreign code, so the caller must drop it while no `RefCell` is borrowed.
     pub(crate) fn forget(&mut self, timer: Timer, precision: Precision) -> Option<Waker> {
         self.of(precision).remove(&timer)
     }
 
-    /// Whether there is no timer.
     pub(crate) fn is_empty(&self) -> bool {
         self.plain.is_empty() && self.exact.is_empty()
     }
 
-    /// Removes a timer that has ended by `now`, and returns its waker.
     pub(crate) fn ended(&mut self, now: Instant) -> Option<Waker> {
         for timers in [&mut self.exact, &mut self.plain] {
             if let Some(first) = timers.first_entry()
@@ -129,7 +115,6 @@ impl Timers {
         None
     }
 
-    /// The time until which the thread may sleep; `None` if there is no timer.
     pub(crate) fn alarm(&self) -> Option<Instant> {
         let plain = self.plain.keys().next().map(|&(due, _)| due);
         let exact = self
@@ -138,7 +123,6 @@ impl Timers {
         [plain, exact].into_iter().flatten().min()
     }
 
-    /// The end of the next exact timer.
     pub(crate) fn exact_due(&self) -> Option<Instant> {
         self.exact.keys().next().map(|&(due, _)| due)
     }
@@ -151,7 +135,6 @@ mod tests {
 
     use super::*;
 
-    /// A waker that records its number when it is called.
     struct Said(u64, Arc<Mutex<Vec<u64>>>);
 
     impl Wake for Said {
@@ -200,8 +183,6 @@ mod tests {
         assert_eq!(timers.exact_due(), Some(at(1010)));
         assert!(timers.ended(at(999)).is_none());
         assert!(timers.ended(at(1000)).is_some() && timers.ended(at(1000)).is_none());
-        // If the thread wakes with shorter delays, it sleeps longer. After one long delay, it
-        // sleeps for a shorter time.
         for _ in 0..100 {
             timers.woke(Duration::from_micros(4));
         }
@@ -210,7 +191,6 @@ mod tests {
         assert_eq!(timers.alarm(), Some(at(1010 - 25)));
         timers.woke(Duration::from_secs(1));
         assert_eq!(timers.early(), EARLY);
-        // If a timer is set again under its number, it is still one timer.
         timers.set(at(1010), Some(soon), Precision::Exact, Waker::noop());
         assert!(timers.forget((at(1010), soon), Precision::Exact).is_some());
         assert!(timers.is_empty());

@@ -1,22 +1,17 @@
-//! Actions that a worker performs once for all work that ended in one round, for example one write
-//! for all answers.
+//! Actions that a worker performs once for all work that ended in one round.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A deferred action.
 type Then = Box<dyn FnOnce()>;
 
 thread_local! {
-    /// The actions that a worker performs after it has reported the ends of work. `None` unless the
-    /// worker is reporting such ends.
+    /// `None` unless the worker is reporting ends of work.
     static WAITS: RefCell<Option<Vec<Then>>> = const { RefCell::new(None) };
 }
 
 /// Defers `then` until this worker of a [`WorkerPool`](crate::WorkerPool) has reported all work
-/// that ended in its round ([`Work::ended`](crate::Work::ended)). The delay is short, because the
-/// worker waits for no read before that. On any other thread, and outside such reports, `then` runs
-/// at once.
+/// that ended in its round. On any other thread, `then` runs at once.
 pub fn after_turn(then: impl FnOnce() + 'static) {
     let now = WAITS.with_borrow_mut(|waits| match waits {
         Some(waits) => {
@@ -30,7 +25,6 @@ pub fn after_turn(then: impl FnOnce() + 'static) {
     }
 }
 
-/// Runs `tell`, which reports all work that has ended, and then the deferred actions.
 pub(crate) fn turn(tell: impl FnOnce()) {
     WAITS.set(Some(Vec::new()));
     let told = catch_unwind(AssertUnwindSafe(tell));

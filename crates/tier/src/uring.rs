@@ -1,15 +1,9 @@
-//! Reads through io_uring, and waits for sockets. Each thread has a ring that only this thread
-//! uses.
+//! Reads through io_uring, and waits for sockets, with a ring for each thread.
 //!
-//! The flags of the ring matter most. With `SINGLE_ISSUER` and `DEFER_TASKRUN`, the kernel posts
-//! completions only when this thread calls the kernel, in one batch and without interrupting
-//! computation. With `TASKRUN_FLAG`, the kernel signals in shared memory that it has completions to
-//! post. An older kernel refuses these flags with `EINVAL`. Then the ring is created with fewer
-//! flags.
-//!
-//! Registered files and buffers are not used. In a dozen alternating runs of `examples/randread`,
-//! the processor time of a read did not differ measurably with and without them. Registered buffers
-//! also need locked memory.
+//! With `SINGLE_ISSUER` and `DEFER_TASKRUN`, the kernel posts completions only when this thread
+//! calls it, in one batch. With `TASKRUN_FLAG`, it signals pending completions in shared memory. A
+//! kernel that refuses these flags with `EINVAL` gets fewer. Registered files and buffers did not
+//! measurably change the processor time of a read (`examples/randread`).
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,26 +16,21 @@ use io_uring::{IoUring, Probe, opcode, squeue, types};
 use crate::parking::{EventSignal, Signal};
 use crate::reads::RawRead;
 
-/// The number of entries of the submission queue. If the queue is full, its entries are passed to
-/// the kernel.
 const ENTRIES: u32 = 256;
-/// The number of entries of the completion queue, and the maximum number of reads in flight.
+/// The entries of the completion queue, and so the most reads in flight.
 pub(crate) const DEPTH: usize = 1024;
 
-/// A completion: a slot and its result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
-    /// A read: the number of bytes, or a negated errno.
+    /// A slot, and the number of bytes or a negated errno.
     Read(u32, i32),
-    /// A watched socket: the events that have occurred, as poll(2) reports them, or a negated
-    /// errno.
+    /// A slot, and the events as poll(2) reports them, or a negated errno.
     Socket(u32, i32),
 }
 
-/// Performs the reads of a thread and watches its sockets. Only that thread uses it.
+/// Performs the reads of a thread and watches its sockets.
 pub(crate) trait Driver {
-    /// Queues a read. If the limit of reads in flight is reached, the result is `false`, and no
-    /// read is queued.
+    /// Queues a read; `false` if the limit of reads in flight is reached.
     ///
     /// # Safety
     /// The read's file and buffer must stay valid, and the buffer untouched, until
@@ -49,23 +38,19 @@ pub(crate) trait Driver {
     unsafe fn push(&mut self, read: RawRead) -> io::Result<bool>;
     /// Starts queued entries without waiting, and collects available completions.
     fn start(&mut self) -> io::Result<()>;
-    /// Starts queued entries and waits until `want` completions can be popped, or the timeout ends.
+    /// Like `start`, but waits until `want` completions can be popped, or the timeout ends.
     fn wait(&mut self, want: usize, timeout: Option<Duration>) -> io::Result<()>;
-    /// Starts queued entries and stays awake until a completion can be popped, or the time `limit`
-    /// ends. Returns whether a completion can be popped.
+    /// Like `start`, but stays awake until a completion can be popped (true), or `limit` ends.
     fn spin(&mut self, limit: Duration) -> io::Result<bool> {
         let _ = limit;
         Ok(false)
     }
-    /// Takes a completion that has arrived.
     fn pop(&mut self) -> Option<Event>;
     /// Whether [`start`](Driver::start) would collect completions.
     fn stirs(&mut self) -> bool;
-    /// The number of entries that are queued and not started.
     fn queued(&self) -> usize;
-    /// Watches a descriptor for events of poll(2). [`pop`](Driver::pop) returns the slot once, and
-    /// the watch ends. The watch neither reads nor writes the descriptor, so its number may be
-    /// reused. So the number of the descriptor may be reused.
+    /// Watches a descriptor until [`pop`](Driver::pop) returns the slot. Nothing is read or
+    /// written, so the descriptor's number may be reused.
     fn watch(&mut self, slot: u32, fd: RawFd, events: i16) -> io::Result<()>;
     /// Stops watching a slot. If [`pop`](Driver::pop) has not returned the slot yet, it soon does.
     fn unwatch(&mut self, slot: u32) -> io::Result<()>;
@@ -76,23 +61,17 @@ pub(crate) trait Driver {
 /// The kind of a ring entry: the upper half of its user data. The lower half is a slot.
 const READ: u64 = 0;
 const SOCKET: u64 = 1 << 32;
-/// The end of a watch. It needs no report.
 const UNWATCH: u64 = 2 << 32;
 const BELL: u64 = 3 << 32;
-/// An entry without effect.
 const NOTHING: u64 = 4 << 32;
 
-/// An io_uring.
 pub(crate) struct Ring {
     ring: IoUring,
     queued: usize,
     in_flight: usize,
-    /// The number of descriptors that the kernel watches, including the signal's.
     watched: usize,
-    /// Entries that did not fit the submission queue.
     later: VecDeque<squeue::Entry>,
     signal: Option<Arc<EventSignal>>,
-    /// Whether the kernel watches the signal.
     hears: bool,
 }
 
@@ -148,9 +127,8 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Makes the kernel perform an entry without effect. A sandbox may allow a process to create a
-    /// ring, and then refuse its use. Without this test, a read through such a ring would fail as
-    /// if the file could not be read.
+    /// A sandbox may allow a ring and refuse its use. Reads would then fail as if the file were
+    /// unreadable.
     fn try_out(&mut self) -> io::Result<()> {
         self.add(opcode::Nop::new().build().user_data(NOTHING))?;
         while self.ring.completion().next().is_none() {
@@ -163,7 +141,6 @@ impl Ring {
         Ok(())
     }
 
-    /// Queues an entry that refers to no memory. If the queue is full, the entry waits.
     fn add(&mut self, entry: squeue::Entry) -> io::Result<()> {
         if self.ring.submission().is_full() {
             self.start()?;
@@ -173,11 +150,10 @@ impl Ring {
         Ok(())
     }
 
-    /// Queues the entries that wait, as many as fit.
     fn add_later(&mut self) {
         while let Some(entry) = self.later.front() {
-            // SAFETY: only `add` fills this queue, with entries that contain descriptors and slots,
-            // and no pointers.
+            // SAFETY: only `add` fills this queue, with entries of descriptors and slots, no
+            // pointers.
             if unsafe { self.ring.submission().push(entry) }.is_err() {
                 return;
             }
@@ -187,9 +163,7 @@ impl Ring {
     }
 }
 
-/// Ignores the error of a system call that was interrupted, reached its timeout, or found the
-/// kernel without resources. The reads stay queued or in flight, and a later call submits or
-/// collects them.
+/// After these errors the reads stay queued or in flight for a later call.
 fn tolerate(result: io::Result<usize>) -> io::Result<()> {
     match result {
         Ok(_) => Ok(()),
@@ -255,8 +229,7 @@ impl Driver for Ring {
         }
         let start = Instant::now();
         loop {
-            // The kernel announces completions in shared memory, so this check needs no system
-            // call.
+            // The kernel announces completions in shared memory, so the check needs no system call.
             if self.stirs() {
                 self.start()?;
             }
@@ -311,8 +284,7 @@ impl Driver for Ring {
     }
 
     fn unwatch(&mut self, slot: u32) -> io::Result<()> {
-        // `POLL_REMOVE` is not used: if it finds an event of the socket, it does not remove the
-        // watch, which may then wait for ever. `AsyncCancel` ends the watch.
+        // `POLL_REMOVE` leaves a watch whose event it finds, perhaps for ever.
         let entry = opcode::AsyncCancel::new(SOCKET | u64::from(slot)).build();
         self.add(entry.user_data(UNWATCH))
     }

@@ -1,10 +1,6 @@
-//! A pool of persistent worker threads. It runs work that it borrows while the caller waits, or
-//! work that it owns.
-//!
-//! A ring belongs to one thread for its lifetime. So the pool keeps its threads, and passes work to
-//! them. [`WorkerPool::run`] calls a closure on several workers and returns when all calls have
-//! returned, like `std::thread::scope`. [`WorkerPool::submit`] returns at once: the pool then owns
-//! the work and reports its end.
+//! A pool of persistent worker threads, each with a ring of its own: a ring belongs to one thread.
+//! [`WorkerPool::run`] borrows a closure until all calls have returned, like `std::thread::scope`.
+//! [`WorkerPool::submit`] returns at once: the pool owns the work and reports its end.
 //!
 //! ```text
 //!   host thread ── run_tasks(2, job) ──> shares 0 and 1 ─┐
@@ -15,9 +11,9 @@
 //!           after the last task of submitted work: work.ended(), on this worker
 //! ```
 //!
-//! Any number of runs may be active at once. An idle worker, if there is one, gets the next share.
-//! Otherwise the first worker that checks the queue takes it. A busy worker checks the queue once
-//! in each round in which its own tasks wait for reads. No worker takes two shares of one run.
+//! Several runs may be active at once. An idle worker, or else the first that checks the queue,
+//! takes the next share. A busy worker checks the queue once in each round in which its tasks wait
+//! for reads. No worker takes two shares of one run.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -36,21 +32,18 @@ use crate::reactor::Io;
 use crate::threads::start;
 use crate::turns::turn;
 
-/// The closure of a run: it returns the tasks of a worker's share.
 type Job<'a> = dyn Fn(&'a Thread, usize) -> Vec<Task<'a>> + Sync + 'a;
 
-/// Work that a pool owns until it has ended: see [`WorkerPool::submit`].
+/// Work that a pool owns until it has ended ([`WorkerPool::submit`]).
 pub trait Work: Send + Sync {
-    /// Returns the tasks of a share. They run on the calling thread.
+    /// The tasks of a share, which run on the calling thread.
     fn tasks<'t>(self: Arc<Self>, thread: &'t Thread, share: usize) -> Vec<Task<'t>>;
 
-    /// Called once, when all tasks of all shares have ended. `panic` is set if a task panicked. The
-    /// worker that had the last task makes the call, so the call should be short. Afterwards the
-    /// pool keeps no reference to the work.
+    /// Called once, on the worker of the last task. Afterwards the pool has no reference to the
+    /// work.
     fn ended(self: Arc<Self>, panic: Option<Panic>);
 }
 
-/// A job whose lifetime has been erased.
 struct Erased(*const Job<'static>);
 
 // SAFETY: the job is `Sync`, so a pointer to it may be used from other threads.
@@ -59,21 +52,16 @@ unsafe impl Send for Erased {}
 // SAFETY: as above; the pointer itself is only read.
 unsafe impl Sync for Erased {}
 
-/// One call of `run_tasks` or `submit`.
 struct Run {
-    /// The job that the caller of `run_tasks` has passed.
     job: Option<Erased>,
     state: Mutex<RunState>,
     end: Condvar,
 }
 
 struct RunState {
-    /// The number of shares that have not finished.
     left: usize,
-    /// The workers that have taken a share.
     by: Vec<usize>,
     panic: Option<Panic>,
-    /// The work of a run that was submitted. `None` after the work has ended.
     work: Option<Arc<dyn Work>>,
 }
 
@@ -94,11 +82,9 @@ impl Run {
         })
     }
 
-    /// Creates the tasks of a share.
     fn tasks(&self, thread: &'static Thread, index: usize) -> Vec<Task<'static>> {
         if let Some(job) = &self.job {
-            // SAFETY: `WorkerPool::run_tasks` keeps the job borrowed until this share has counted
-            // down.
+            // SAFETY: `WorkerPool::run_tasks` keeps the job borrowed until this share counts down.
             let job = unsafe { &*job.0 };
             return job(thread, index);
         }
@@ -110,8 +96,6 @@ impl Run {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Subtracts one from `left` after the tasks of a share have ended. The last share reports the
-    /// end of the run.
     fn finish(&self, panic: Option<Panic>) {
         let mut state = self.lock();
         if let Some(panic) = panic {
@@ -133,21 +117,16 @@ impl Run {
     }
 }
 
-/// One worker's part of a run.
 struct Share {
     run: Arc<Run>,
     index: usize,
 }
 
-/// The part of a worker's state that other threads need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
-    /// The worker has tasks.
     Tasks,
-    /// The worker has no tasks, and sleeps.
     Nothing,
-    /// The worker has no tasks, and is awake. It has just started, was woken for a share, or is
-    /// about to look for one.
+    /// The worker has no tasks and is awake, to look for a share.
     Called,
 }
 
@@ -158,16 +137,13 @@ struct Worker {
 
 #[derive(Default)]
 struct State {
-    /// Shares that no worker has taken yet, oldest first.
     queue: VecDeque<Share>,
-    /// The workers that have started, by number.
     workers: BTreeMap<usize, Worker>,
     stop: bool,
 }
 
 impl State {
-    /// Assigns the first shares in the queue to workers without tasks, one to each, and wakes those
-    /// workers that sleep. The other shares go to any worker that checks the queue.
+    /// Assigns the first shares to workers without tasks. Any worker may take the others.
     fn assign(&mut self) -> Vec<Option<usize>> {
         let mut free: Vec<usize> = self
             .workers
@@ -194,8 +170,7 @@ impl State {
         assigned
     }
 
-    /// Takes a share for worker `me`: the oldest share that the worker may run and that is not
-    /// assigned to another idle worker.
+    /// The oldest share that worker `me` may run, and that is not assigned to another idle worker.
     fn take(&mut self, me: usize) -> Option<Share> {
         let assigned = self.assign();
         let at = (0..self.queue.len()).find(|&at| match assigned.get(at).copied().flatten() {
@@ -218,17 +193,16 @@ impl State {
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    /// The number of shares in the queue. Workers read it once in each round, without the lock.
+    /// The length of the queue, which workers read once in each round, without the lock.
     waiting: AtomicUsize,
 }
 
 impl Shared {
-    /// No foreign code runs while this lock is held, so no code panics under it.
+    /// No foreign code runs while this lock is held, so none panics.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers a worker, if it is new, and returns the `Parking` in which it sleeps.
     fn meet(&self, me: usize, thread: &thread::Thread) -> Arc<Parking> {
         let mut state = self.lock();
         let worker = state.workers.entry(me).or_insert_with(|| Worker {
@@ -238,7 +212,6 @@ impl Shared {
         worker.parking.clone()
     }
 
-    /// Takes a share for a worker, if the queue has one that the worker may run.
     fn take(&self, me: usize) -> Option<Share> {
         if self.waiting.load(Ordering::SeqCst) == 0 {
             return None;
@@ -249,7 +222,6 @@ impl Shared {
         share
     }
 
-    /// Queues the shares of a run.
     fn add(&self, run: &Arc<Run>, shares: usize) {
         let mut state = self.lock();
         state.queue.extend((0..shares).map(|index| Share {
@@ -257,8 +229,7 @@ impl Shared {
             index,
         }));
         self.waiting.store(state.queue.len(), Ordering::SeqCst);
-        // If a worker has tasks and sleeps, its tasks wait for other threads. Meanwhile it can take
-        // a share.
+        // The tasks of a sleeping worker wait for other threads, so it can take a share.
         let assigned = state.assign();
         if assigned.len() < state.queue.len() || assigned.contains(&None) {
             for worker in state.workers.values() {
@@ -267,8 +238,6 @@ impl Shared {
         }
     }
 
-    /// Sleeps until there is a share for this worker, which has no tasks. The result is `None` if
-    /// the pool ends and no share is left that this worker may run.
     fn rest(&self, me: usize, parking: &Parking) -> Option<Share> {
         let share = Cell::new(None);
         parking.park(None, || {
@@ -277,7 +246,6 @@ impl Shared {
             self.waiting.store(state.queue.len(), Ordering::SeqCst);
             let awake = found.is_some() || state.stop;
             match found {
-                // From now on, this worker gets no share.
                 None if state.stop => drop(state.workers.remove(&me)),
                 None => state.set(me, Doing::Nothing),
                 found => share.set(found),
@@ -288,8 +256,7 @@ impl Shared {
     }
 }
 
-/// The maximum number of shares that a worker takes in one round. The kernel gets the reads of
-/// these shares together, and the ends of these shares are reported together.
+/// The most shares that a worker takes in one round. The kernel gets their reads together.
 const TAKEN: usize = 8;
 
 /// Worker threads. Each has a context of its own: ring, executor, buffers.
@@ -297,12 +264,10 @@ pub struct WorkerPool {
     shared: Arc<Shared>,
     io: Arc<Io>,
     workers: Vec<JoinHandle<()>>,
-    /// The process that started the workers.
     process: u32,
 }
 
 thread_local! {
-    /// The address of the pool to which this thread belongs.
     static EMPLOYER: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -348,20 +313,17 @@ impl WorkerPool {
         self.workers.len()
     }
 
-    /// The backend that reads files. If the ring of a worker fails later, the backend changes.
+    /// The backend that reads files; it changes if the ring of a worker fails later.
     pub fn backend(&self) -> Backend {
         self.io.backend()
     }
 
-    /// Calls `job(thread, i)` for each `i < threads`, each on a different worker. Returns when all
-    /// calls have returned.
-    ///
-    /// At most [`threads()`](WorkerPool::threads) workers take part, and their number is returned.
-    /// While a job computes or waits, its worker runs no other tasks. So searches use
-    /// [`run_tasks`](WorkerPool::run_tasks).
+    /// Calls `job(thread, i)` for each `i < threads`, on different workers, and waits for all.
+    /// Returns how many workers took part. Meanwhile these workers run no other tasks, so searches
+    /// use [`run_tasks`](WorkerPool::run_tasks).
     ///
     /// # Panics
-    /// The call panics as [`run_tasks`](WorkerPool::run_tasks) does.
+    /// Panics as [`run_tasks`](WorkerPool::run_tasks) does.
     pub fn run(&self, threads: usize, job: &(dyn Fn(&Thread, usize) + Sync)) -> usize {
         self.run_tasks(threads, &|thread, index| {
             job(thread, index);
@@ -369,18 +331,12 @@ impl WorkerPool {
         })
     }
 
-    /// Runs the tasks that `job(thread, i)` returns for each `i < threads`, each share on a
-    /// different worker. Returns when all tasks have ended.
-    ///
-    /// At most [`threads()`](WorkerPool::threads) workers take part, and their number is returned.
-    /// A worker polls the tasks of several runs in turn, so the runs of several callers progress
-    /// together.
+    /// Runs the tasks that `job(thread, i)` returns for each `i < threads`, on different workers,
+    /// and waits for all. Returns how many workers took part.
     ///
     /// # Panics
-    /// If a job or a task panics, this call panics with the same payload, after the other shares of
-    /// this run have ended. Other runs and the pool continue. The call also panics if a job of this
-    /// pool makes it, because the job would wait for itself. And it panics in a process that was
-    /// forked from the pool's process.
+    /// Panics with the panic of a job or task, after the other shares. Panics in a job of this
+    /// pool, which would wait for itself, and in a fork of the pool's process.
     pub fn run_tasks<'a>(
         &self,
         threads: usize,
@@ -416,15 +372,11 @@ impl WorkerPool {
         wanted
     }
 
-    /// Runs the tasks of `work` on workers, like [`run_tasks`](WorkerPool::run_tasks), but returns
-    /// at once. [`Work::ended`] reports the end. Returns the number of workers that take part.
-    ///
-    /// The pool may be dropped before the work has ended. The workers end when all submitted work
-    /// has ended. The drop waits for this, unless a worker of the pool itself drops the pool. If a
-    /// task panics, `ended` gets the panic. Other work and the pool continue.
+    /// Like [`run_tasks`](WorkerPool::run_tasks), but returns at once. [`Work::ended`] reports the
+    /// end, and a panic. A drop of the pool waits for all submitted work, except on a worker.
     ///
     /// # Panics
-    /// The call panics in a process that was forked from the pool's process.
+    /// Panics in a fork of the pool's process.
     pub fn submit(&self, threads: usize, work: Arc<dyn Work>) -> usize {
         self.check_process();
         let wanted = threads.clamp(1, self.workers.len());
@@ -432,7 +384,6 @@ impl WorkerPool {
         wanted
     }
 
-    /// Whether the calling thread is a worker of this pool.
     fn employs_me(&self) -> bool {
         EMPLOYER.with(Cell::get) == Arc::as_ptr(&self.shared) as usize
     }
@@ -446,14 +397,12 @@ impl WorkerPool {
     }
 }
 
-/// Whether the calling thread is a worker of any pool. A worker must not block to wait for other
-/// tasks of its pool.
+/// Whether the calling thread is a worker of any pool, and so must not block.
 pub fn is_worker() -> bool {
     EMPLOYER.with(Cell::get) != 0
 }
 
-/// A share that a worker has taken. When the member is dropped, for any reason, its tasks are
-/// dropped and the share counts as ended.
+/// A share that a worker has taken. However the member is dropped, the share counts as ended.
 struct Member {
     run: Arc<Run>,
     /// The lifetimes were erased: see `WorkerPool::run_tasks`.
@@ -499,16 +448,14 @@ fn work(shared: &Arc<Shared>, io: &Arc<Io>, me: usize) {
     let parking = shared.meet(me, &thread::current());
     loop {
         let thread = Thread::with(io.clone());
-        // The members are declared after the context, so that their tasks are dropped before the
-        // context.
+        // The members are declared after the context, so that tasks are dropped before the context.
         let mut members = Vec::new();
         let served = catch_unwind(AssertUnwindSafe(|| {
             serve(shared, &thread, &parking, me, &mut members);
         }));
         let Err(panic) = served else { return };
-        // The context itself panicked, and no task. All runs with tasks on this worker get the
-        // panic. Then the context is dropped, which waits for its reads, and the loop creates a new
-        // context.
+        // The context itself panicked, not a task, so all runs on this worker get the panic. The
+        // drop of the context waits for its reads.
         let mut panic = Some(panic);
         for member in &mut members {
             let told = panic
@@ -519,7 +466,6 @@ fn work(shared: &Arc<Shared>, io: &Arc<Io>, me: usize) {
     }
 }
 
-/// Takes shares and polls their tasks until the pool ends.
 fn serve(
     shared: &Shared,
     thread: &Thread,
@@ -560,10 +506,9 @@ fn serve(
         for member in members.iter_mut() {
             member.guard(|group| group.iter_mut().for_each(Group::poll));
         }
-        // The state is set before the callers learn of the end, because their next request may be
-        // assigned to this worker. For submitted work, the state is not set, because this worker
-        // itself reports the end. The report may take long, and may even wait for a share that
-        // would be assigned to this worker.
+        // The state is set before the callers learn of the end, since their next request may be
+        // assigned to this worker. For submitted work, this worker makes the report, which may take
+        // long, or wait for a share that would be assigned to this worker. So the state is not set.
         if (members.iter()).all(|member| member.is_done() && member.run.job.is_some()) {
             shared.lock().set(me, Doing::Called);
         }
@@ -607,7 +552,6 @@ impl Drop for WorkerPool {
             return; // A worker cannot wait for itself. It ends after its work.
         }
         for worker in self.workers.drain(..) {
-            // Panics of jobs were caught and passed on, so `join` has nothing to report.
             let _ = worker.join();
         }
     }

@@ -1,6 +1,5 @@
-//! Tests of a forked process: which resources of its parent it can use. This program has a single
-//! test, so no other thread runs at the time of the fork. A child inherits all locks of other
-//! threads, and none of the threads.
+//! Tests of a forked process. This program has a single test, so no other thread runs at the fork:
+//! a child inherits locks, but no threads.
 
 use std::fs;
 
@@ -23,8 +22,6 @@ fn it_does_not_share_what_a_device_writes_to() {
     let thread = Thread::local(IoMode::Auto).unwrap();
     let tier = FileTier::open(&path).unwrap();
     let mut queue = tier.queue(&thread).unwrap();
-    // Small buffers are parts of one mapping. Larger buffers are kept for later use. The largest
-    // buffers are unmapped as soon as they are dropped.
     for len in [BLOCK, 5 * BLOCK, 65 * BLOCK] {
         let (tag, offset, bytes) = (0, 0, len as u32);
         let request = Request {
@@ -34,8 +31,8 @@ fn it_does_not_share_what_a_device_writes_to() {
         };
         queue.submit(request).unwrap();
         let block = thread.block_on(next(queue.as_mut())).result.unwrap();
-        // If a device is still writing, it must write to the parent's page, whichever process
-        // touches the page first. So the child has a page of its own, and sees zeros.
+        // A device that is still writing must write to the parent's page, so the child sees zeros
+        // in a page of its own.
         assert!(forked(300, || block.iter().all(|&byte| byte == 0)), "{len}");
         assert!(block.iter().all(|&byte| byte == 7));
     }
@@ -81,7 +78,6 @@ fn it_has_no_lock_and_writes_nothing() {
         open.filter_map(|fd| fs::read_link(fd.unwrap().path()).ok())
             .any(|file| file.ends_with("LOCK"))
     };
-    // The child closes the lock file when it first runs.
     let begun = std::time::Instant::now();
     while has_lock() {
         assert!(

@@ -1,5 +1,4 @@
-//! Tests of the memory that reserved bytes need. Their process runs no other tests, because they
-//! measure the memory of the process.
+//! Tests of reserved memory, in a process without other tests, since they measure its memory.
 
 use stratann_tier::{GrowingBytes, TierError, rss_bytes};
 

@@ -1,5 +1,4 @@
-//! Floats that start on a cache line. So a load of 16 floats touches one line, and not parts of
-//! two.
+//! Floats that start on a cache line, so that a load of 16 floats touches one line.
 
 use std::ops::{Deref, DerefMut};
 
@@ -7,7 +6,6 @@ use std::ops::{Deref, DerefMut};
 #[repr(C, align(64))]
 struct Line([f32; 16]);
 
-/// A growable array of floats at an address that is a multiple of 64.
 #[derive(Clone, Default)]
 pub(crate) struct AlignedFloats {
     lines: Vec<Line>,
@@ -15,15 +13,13 @@ pub(crate) struct AlignedFloats {
 }
 
 impl AlignedFloats {
-    /// `len` zeros.
     pub(crate) fn zeros(len: usize) -> AlignedFloats {
         let mut floats = AlignedFloats::default();
         floats.resize(len);
         floats
     }
 
-    /// Changes the length. Old floats that fit the new length are kept. New floats have an
-    /// unspecified value.
+    /// Old floats that fit the new length are kept. New floats have an unspecified value.
     pub(crate) fn resize(&mut self, len: usize) {
         self.lines.resize(len.div_ceil(16), Line([0.0; 16]));
         self.len = len;
@@ -34,8 +30,7 @@ impl Deref for AlignedFloats {
     type Target = [f32];
 
     fn deref(&self) -> &[f32] {
-        // SAFETY: a `Line` is 16 floats without padding, and there are at least `len / 16` of them,
-        // rounded up.
+        // SAFETY: a `Line` is 16 floats without padding, and at least `len / 16` exist, rounded up.
         unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.len) }
     }
 }

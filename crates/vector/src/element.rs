@@ -1,5 +1,4 @@
-//! Element types and the operations on raw rows that need no metric: conversion to and from `f32`,
-//! and checks for NaN and infinity.
+//! Element types, conversion of rows to and from `f32`, and checks for NaN and infinity.
 //!
 //! | element | bytes | code | read as |
 //! |---|---|---|---|
@@ -52,7 +51,7 @@ impl Element {
         }
     }
 
-    /// The code that stands for this type in files. Codes are never reused.
+    /// The code of this type in files, never reused.
     pub const fn code(self) -> u8 {
         match self {
             Element::F32 => 0,
@@ -82,8 +81,7 @@ impl fmt::Display for Element {
 impl FromStr for Element {
     type Err = UnknownElement;
 
-    /// Reads a name in any case. The names of numpy (`float32`, `float16`, `uint8`, `int8`) are
-    /// accepted too.
+    /// Reads a name in any case, also numpy's (`float32`, `float16`, `uint8`, `int8`).
     fn from_str(text: &str) -> Result<Element, UnknownElement> {
         match text.to_ascii_lowercase().as_str() {
             "f32" | "float32" | "float" => Ok(Element::F32),
@@ -95,14 +93,12 @@ impl FromStr for Element {
     }
 }
 
-/// Converts a binary16 number exactly. The function has no branches, so that loops over it
-/// vectorise.
+/// Exact, and without branches, so that loops over it vectorise.
 #[inline(always)]
 pub(crate) fn half_to_f32(half: u16) -> f32 {
     let half = u32::from(half);
-    // The shift puts exponent and fraction where binary32 has them, with an exponent bias that is
-    // 112 too small. The multiplication corrects the bias, and normalises the subnormal numbers of
-    // binary16.
+    // The shift leaves an exponent bias that is 112 too small. The multiplication corrects it, and
+    // normalises subnormal numbers.
     let magnitude = f32::from_bits((half & 0x7fff) << 13) * f32::from_bits((127 + 112) << 23);
     let infinite = if half & 0x7c00 == 0x7c00 {
         0x7f80_0000
@@ -112,11 +108,9 @@ pub(crate) fn half_to_f32(half: u16) -> f32 {
     f32::from_bits(magnitude.to_bits() | infinite | (half & 0x8000) << 16)
 }
 
-/// Converts one row, or several consecutive rows, to `f32`. The conversion is exact for every
-/// element type.
+/// Converts one or several consecutive rows to `f32`, exactly.
 ///
 /// # Panics
-///
 /// Panics if `bytes` does not hold exactly `out.len()` elements.
 pub fn to_f32(element: Element, bytes: &[u8], out: &mut [f32]) {
     assert_eq!(
@@ -149,11 +143,10 @@ pub fn to_f32(element: Element, bytes: &[u8], out: &mut [f32]) {
     }
 }
 
-/// Converts numbers to elements. Integers are rounded and clamped to their type; binary16 is
-/// rounded towards 0. NaN becomes 0 as an integer or binary16.
+/// Converts numbers to elements. Integers are rounded and clamped; binary16 is rounded towards 0,
+/// and NaN becomes 0.
 ///
 /// # Panics
-///
 /// Panics if `out` does not hold exactly `numbers.len()` elements.
 pub fn from_f32(element: Element, numbers: &[f32], out: &mut [u8]) {
     assert_eq!(
@@ -172,9 +165,9 @@ pub fn from_f32(element: Element, numbers: &[f32], out: &mut [u8]) {
     }
 }
 
-/// The binary16 number of the largest magnitude that is not above the magnitude of `number`.
+/// Rounds towards 0.
 fn f32_to_half(number: f32) -> u16 {
-    // The bits of non-negative numbers sort as the numbers do, so a binary search over them works.
+    // The bits of non-negative numbers sort as the numbers do.
     let (mut at, mut beyond) = (0, 0x7c00);
     while at + 1 < beyond {
         let middle = u16::midpoint(at, beyond);
@@ -186,11 +179,7 @@ fn f32_to_half(number: f32) -> u16 {
     at | u16::from(number.is_sign_negative()) << 15
 }
 
-/// The position (in elements) of the first element with a magnitude above `most`, or of the first
-/// NaN or infinity. `None` if there is no such element.
-///
-/// `most` is finite and not negative. Integers always pass, since their type bounds them. Bytes
-/// after the last whole element are ignored.
+/// The position of the first NaN, infinity, or magnitude above `most` (finite, not negative).
 pub fn first_beyond(element: Element, bytes: &[u8], most: f32) -> Option<usize> {
     match element {
         // 65,504 is the largest finite binary16 number.
@@ -202,8 +191,7 @@ pub fn first_beyond(element: Element, bytes: &[u8], most: f32) -> Option<usize> 
             .map(|v| half_to_f32(u16::from_le_bytes(*v)).abs())
             .position(|magnitude| magnitude > most || magnitude.is_nan()),
         Element::F32 => {
-            // Read as integers, the bits of magnitudes have the order of the magnitudes. Infinity
-            // and NaN are above all finite numbers.
+            // The bits of magnitudes sort as the magnitudes do, and infinity and NaN come last.
             const RUN: usize = 64;
             let most = most.to_bits();
             let beyond = |v: &[u8; 4]| u32::from_le_bytes(*v) & 0x7fff_ffff > most;
@@ -218,11 +206,9 @@ pub fn first_beyond(element: Element, bytes: &[u8], most: f32) -> Option<usize> 
     }
 }
 
-/// The position (in elements) of the first NaN or infinity in `bytes`; `None` if all elements are
-/// finite. Integers are always finite. Bytes after the last whole element are ignored.
+/// The position of the first NaN or infinity among the whole elements of `bytes`.
 pub fn first_invalid(element: Element, bytes: &[u8]) -> Option<usize> {
-    // Each run is tested as a whole, without an early exit, so that the loop vectorises. A run is
-    // searched only if it has an invalid element.
+    // Each run is tested as a whole, without an early exit, so that the loop vectorises.
     const RUN: usize = 64;
     let invalid32 = |v: &[u8; 4]| u32::from_le_bytes(*v) & 0x7f80_0000 == 0x7f80_0000;
     let invalid16 = |v: &[u8; 2]| u16::from_le_bytes(*v) & 0x7c00 == 0x7c00;

@@ -1,4 +1,4 @@
-//! The instruction set that the kernels use. It is detected once per process, never in a hot call.
+//! The instruction set of the kernels, detected once per process, never in a hot call.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,9 +23,8 @@ pub enum InstructionSet {
 pub struct UnknownInstructionSet(pub String);
 
 impl InstructionSet {
-    /// The set that [`Kernel::new`](crate::Kernel::new) and the quantiser use: the best one that
-    /// the processor has. The environment variable `STRATANN_ISA` (`plain`, `avx2`, `avx512` or
-    /// `neon`) limits this choice. The variable is read once per process.
+    /// The set of this processor that kernels use: the best one, unless the environment variable
+    /// `STRATANN_ISA` (`plain`, `avx2`, `avx512` or `neon`) limits it.
     pub fn current() -> InstructionSet {
         static CURRENT: OnceLock<InstructionSet> = OnceLock::new();
         *CURRENT.get_or_init(|| {
@@ -34,8 +33,7 @@ impl InstructionSet {
                 .and_then(|name| match name.parse() {
                     Ok(cap) => Some(cap),
                     Err(error) => {
-                        // A wrong value changes only the speed, not the results. So the program
-                        // warns and continues.
+                        // A wrong value changes only the speed, not the results.
                         let error: UnknownInstructionSet = error;
                         eprintln!("stratann: STRATANN_ISA is ignored: {error}");
                         None
@@ -45,8 +43,7 @@ impl InstructionSet {
         })
     }
 
-    /// The sets that this processor has, worst first. [`InstructionSet::Plain`] is always among
-    /// them.
+    /// The sets that this processor has, worst first, beginning with [`InstructionSet::Plain`].
     pub fn available() -> &'static [InstructionSet] {
         static AVAILABLE: OnceLock<Vec<InstructionSet>> = OnceLock::new();
         AVAILABLE.get_or_init(detect)

@@ -3,11 +3,6 @@
 //! A vector is a *row*: `dim` elements of one [`Element`] type, little-endian, at any alignment, as
 //! in a file or a page.
 //!
-//! - A [`Kernel`] computes the distance between two rows. It is made once for a metric, an element
-//!   type and a dimension. Each use then costs one indirect call.
-//! - A [`ProductQuantizer`] replaces a vector by a code of a few bytes.
-//! - A [`DistanceTable`] estimates the distances from one query to many codes.
-//!
 //! ```text
 //!   bytes ──Kernel──────────────────────────> exact distance
 //!   f32   ──ProductQuantizer::encode──> code ─┐
@@ -16,12 +11,11 @@
 //!
 //! **Smaller is nearer**, for every metric (see [`Metric`]).
 //!
-//! **Every instruction set gives the same bits.** Integer kernels are exact. Floating-point kernels
-//! fix the order of summation (see the private module `kernel::body`) and never fuse a
-//! multiplication with an addition. So a processor with AVX-512 builds the same index as any other
-//! processor, and its searches give the same answers.
+//! **Every instruction set gives the same bits**, and so the same indexes and answers. Integer
+//! kernels are exact. Floating-point kernels fix the order of summation (`kernel::body`) and never
+//! fuse a multiplication with an addition.
 //!
-//! This crate does no I/O and has no async code. Its `unsafe` code is needed for SIMD only.
+//! This crate does no I/O. Its `unsafe` code is for SIMD only.
 
 mod aligned;
 mod element;

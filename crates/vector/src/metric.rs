@@ -1,4 +1,4 @@
-//! The three metrics. Under each metric, a smaller distance is nearer.
+//! The metrics. A smaller distance is nearer.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,16 +20,14 @@ pub enum Metric {
     Cosine,
 }
 
-/// A change of vectors that turns nearest neighbours under a metric into nearest neighbours under
-/// the Euclidean distance. Graphs are built and codes are trained for the Euclidean distance.
+/// The change of vectors that turns neighbours under a metric into Euclidean ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
     /// No change.
     None,
-    /// Vectors are scaled to length 1. A vector of length 0 has no direction and is refused.
+    /// Vectors are scaled to length 1; a vector of length 0 is refused.
     Normalised,
-    /// Vectors get one more element, chosen so that all are as long as the longest vector. Queries
-    /// get 0 as this element. So a vector is not always its own nearest neighbour.
+    /// Vectors get an element that makes all as long as the longest one; queries get 0.
     Lifted,
 }
 
@@ -53,7 +51,7 @@ impl Metric {
         }
     }
 
-    /// A description of one line, for a user who chooses a metric.
+    /// A description of one line, for a user.
     pub const fn about(self) -> &'static str {
         match self {
             Metric::L2 => "Squared Euclidean distance",
@@ -71,8 +69,7 @@ impl Metric {
         }
     }
 
-    /// The change that turns neighbours under this metric into neighbours under the Euclidean
-    /// distance.
+    /// The change that turns neighbours under this metric into Euclidean ones.
     pub const fn reduction(self) -> Reduction {
         match self {
             Metric::L2 => Reduction::None,
@@ -81,13 +78,9 @@ impl Metric {
         }
     }
 
-    /// The largest magnitude that an element may have, in vectors of `dim` dimensions. All
-    /// distances are then finite, with a margin for the factors that a build applies. Under cosine
-    /// the distance does not depend on lengths, so any finite number is allowed.
-    ///
-    /// Elements of two such vectors differ by at most twice this number. So the squared distance is
-    /// at most `dim * (2 * largest)^2`, a sixteenth of [`f32::MAX`], and the inner product is
-    /// smaller.
+    /// The largest magnitude of an element for which all distances are finite: a squared distance
+    /// is at most `dim * (2 * largest)^2`, a sixteenth of [`f32::MAX`]. Under cosine, any number is
+    /// allowed.
     pub fn largest_magnitude(self, dim: usize) -> f32 {
         match self {
             Metric::Cosine => f32::MAX,
@@ -95,7 +88,7 @@ impl Metric {
         }
     }
 
-    /// The number of this metric in files. Codes are never reused.
+    /// The number of this metric in files, never reused.
     pub const fn code(self) -> u8 {
         match self {
             Metric::L2 => 0,
@@ -119,7 +112,7 @@ impl fmt::Display for Metric {
 impl FromStr for Metric {
     type Err = UnknownMetric;
 
-    /// Reads a name or one of the aliases that other libraries use, in any case.
+    /// Reads a name or an alias, in any case.
     fn from_str(text: &str) -> Result<Metric, UnknownMetric> {
         let name = text.to_ascii_lowercase();
         let named =

@@ -1,8 +1,6 @@
 //! Lengths of vectors, as the cosine metric needs them.
 
-/// The Euclidean length of `v`, computed in `f64`, so that squares neither overflow nor underflow.
-/// The length is 0 only if all elements are 0. A length above [`f32::MAX`] becomes infinite. This
-/// happens only if elements are near this limit.
+/// The Euclidean length of `v`, computed in `f64`; infinite above [`f32::MAX`].
 pub fn norm(v: &[f32]) -> f32 {
     length(v) as f32
 }
@@ -23,20 +21,18 @@ fn length(v: &[f32]) -> f64 {
     (((a + b) + (c + d)) + ((e + f) + (g + h))).sqrt()
 }
 
-/// Scales `v` to length 1 and returns its former length. A zero vector has no direction and stays
-/// zero.
+/// Scales `v` to length 1 and returns its former length. A zero vector stays zero.
 pub fn normalize(v: &mut [f32]) -> f32 {
     let length = length(v);
     let norm = length as f32;
-    // If the length is a normal `f32` number, the rounded length is used. A subnormal or infinite
-    // `f32` has too few bits, so the length in `f64` is used instead.
+    // A subnormal or infinite `f32` has too few bits, so the length in `f64` is used instead.
     let by = match norm.is_normal() {
         true => f64::from(norm),
         false => length,
     };
     if by > 0.0 && by.is_finite() {
         for x in v {
-            // The division is in f64, because 1 / norm in f32 is infinite for the smallest lengths.
+            // In f64, because 1 / norm in f32 is infinite for the smallest lengths.
             *x = (f64::from(*x) / by) as f32;
         }
     }

@@ -1,12 +1,9 @@
 //! Codes of two precisions: a *low* code of half the bytes, and a *high* one.
 //!
 //! A coarse-to-fine search (PRESS, DistVS §3.1) needs a short code of every vector, and a longer
-//! code of the few vectors that the short code does not exclude. Two kinds of codes provide both
-//! ([`LowCodes`]):
-//!
-//! - *Separate* codes come from two quantisers, each trained by itself. Memory holds both codes.
-//! - *Nested* codes share bytes: the high code starts with the low one. A first product quantiser
-//!   gives the low part. A second one encodes the residual of the first (`rest` in names).
+//! code of few vectors. *Separate* codes come from two quantisers. *Nested* codes share bytes: a
+//! first quantiser gives the low part of the high code, and a second one encodes the residual
+//! (`rest` in names).
 //!
 //! ```text
 //!   nested     code        low part: ceil(b / 2) bytes | rest: floor(b / 2) bytes   b bytes in all
@@ -19,15 +16,12 @@
 //!   separate   code        low code: ceil(b / 2) bytes | high code: b bytes     1.5 b bytes in all
 //! ```
 //!
-//! Any vector could be taken for m. With the mean, rounding loses no accuracy if vectors are near
-//! each other and far from the origin.
+//! With the mean as m, rounding loses no accuracy if vectors are near each other and far from the
+//! origin. One kernel ranks low parts, and also whole codes after their correction is added.
 //!
-//! So one kernel ranks nested low parts like any product-quantised codes. It also ranks whole
-//! codes, after their correction is added. In photo-sift-100k with 32 bytes, 98.2 % of the ten
-//! nearest vectors are among the first twenty by such a code, and 97.3 % by a code of one
-//! precision. In package-text with 96 bytes, the shares are 98.0 and 98.7 %
-//! (`bench/sketches/press_codes.py`, which also describes a rejected design: low parts of four bits
-//! of each byte).
+//! In photo-sift-100k with 32 bytes, 98.2 % of the ten nearest vectors are among the first twenty
+//! by such a code, and 97.3 % by a code of one precision. In package-text with 96 bytes, the shares
+//! are 98.0 and 98.7 % (`bench/sketches/press_codes.py`, also on a rejected design).
 
 use std::fmt;
 use std::str::FromStr;
@@ -40,7 +34,7 @@ use crate::{CENTROIDS, DistanceTable, Metric, QuantizerError, Rounding, Training
 pub enum LowCodes {
     /// A low code is the first half of the high code.
     Nested,
-    /// Low codes are codes of their own, with half as many bytes.
+    /// Low codes are separate codes, with half as many bytes.
     Separate,
 }
 
@@ -61,7 +55,7 @@ impl LowCodes {
         }
     }
 
-    /// A description of one line, for a user who chooses.
+    /// A description of one line, for a user.
     pub const fn about(self) -> &'static str {
         match self {
             LowCodes::Nested => "The first halves of the high codes",
@@ -71,7 +65,7 @@ impl LowCodes {
         }
     }
 
-    /// Bytes that both codes of a vector take together, if the high code has `high` bytes.
+    /// Bytes of both codes of a vector, if the high code has `high` bytes.
     pub fn stored_bytes(self, high: usize) -> usize {
         match self {
             LowCodes::Nested => high,
@@ -116,10 +110,8 @@ impl FromStr for LowCodes {
 pub struct PairedQuantizer {
     low_codes: LowCodes,
     low: ProductQuantizer,
-    /// Nested codes: the quantiser of the residual that the low code leaves. Separate codes: the
-    /// quantiser of the high code.
+    /// Nested codes: the quantiser of residuals. Separate codes: the quantiser of high codes.
     rest: ProductQuantizer,
-    /// Rounds queries relative to the mean of the low part's centroids.
     rounding: Rounding,
 }
 
@@ -134,14 +126,11 @@ impl std::fmt::Debug for PairedQuantizer {
 }
 
 impl PairedQuantizer {
-    /// Trains on a sample of `n * dim` floats. It first trains centroids for low codes. Then it
-    /// trains centroids for the residuals (nested) or for the high codes (separate). `code_bytes`
-    /// is the length [of both codes together](LowCodes::stored_bytes). The result depends on the
-    /// sample and the seed, but not on the number of threads or on the processor.
+    /// Trains on a sample of `n * dim` floats, for [`code_bytes`](LowCodes::stored_bytes) of both
+    /// codes. The result does not depend on the number of threads or the processor.
     ///
     /// # Errors
-    /// Fails as [`ProductQuantizer::train`] does, and if a high code would have a single byte,
-    /// which has no half.
+    /// Fails as [`ProductQuantizer::train`] does, and if a high code would have a single byte.
     pub fn train(
         sample: &[f32],
         dim: usize,
@@ -177,12 +166,10 @@ impl PairedQuantizer {
         }
     }
 
-    /// Makes a quantiser from known [centroids](PairedQuantizer::centroids), for instance from a
-    /// file.
+    /// Makes a quantiser from known [centroids](PairedQuantizer::centroids).
     ///
     /// # Errors
-    /// Fails if a high code has fewer than 2 bytes or more bytes than there are dimensions, there
-    /// are not `512 * dim` floats, or a float is not finite.
+    /// Fails if the length of a high code or the floats are wrong.
     pub fn from_parts(
         dim: usize,
         code_bytes: usize,
@@ -228,15 +215,13 @@ impl PairedQuantizer {
         &self.rounding
     }
 
-    /// The centroids of low codes, then the centroids of residuals or high codes. Each half is in
-    /// the order of [`ProductQuantizer`]; both have `512 * dim` floats together.
+    /// The centroids of low codes, then of residuals or high codes: `512 * dim` floats.
     pub fn centroids(&self) -> impl Iterator<Item = f32> + '_ {
         let rest = std::iter::once_with(|| self.rest.centroids()).flatten();
         self.low.centroids().into_iter().chain(rest)
     }
 
-    /// Encodes `n` vectors, `n * dim` floats, into `n * code_bytes` bytes, on up to `threads`
-    /// threads.
+    /// Encodes `n * dim` floats into `n * code_bytes` bytes, on up to `threads` threads.
     ///
     /// # Panics
     /// Panics if `vectors` and `codes` are not for the same number of whole vectors.
@@ -266,10 +251,9 @@ impl PairedQuantizer {
         }
     }
 
-    /// Fills `table` for whole codes. For nested codes, the sum of the entries plus the code's
-    /// [correction](PairedQuantizer::correction) estimates the distance, as
-    /// [`ProductQuantizer::table`] describes. For separate codes the table is for the high code
-    /// alone, which follows the low one.
+    /// Fills `table` for whole codes. For nested codes, a sum of entries plus
+    /// [correction](PairedQuantizer::correction) estimates the distance
+    /// ([`ProductQuantizer::table`]).
     ///
     /// # Panics
     /// Panics if `query` is not as long as a vector.
@@ -284,13 +268,9 @@ impl PairedQuantizer {
         self.fill_rest(metric, query, second);
     }
 
-    /// Fills `table` for the residual parts of nested codes alone, which is half of the work. The
-    /// estimate by a whole code is a sum of three terms: the entries for the residual part, the
-    /// estimate by the [low part](PairedQuantizer::low), and the code's
+    /// Fills `table` for residual parts, or for the high code of separate codes. The estimate of a
+    /// nested code also needs its [low part](PairedQuantizer::low) and
     /// [correction](PairedQuantizer::correction).
-    ///
-    /// A caller that gets the estimates by low parts from elsewhere needs only this table. For
-    /// separate codes, the table gives the whole estimate by the high code.
     ///
     /// # Panics
     /// Panics if `query` is not as long as a vector.
@@ -311,8 +291,7 @@ impl PairedQuantizer {
             .map(|(q, m)| q - m)
             .collect();
         self.rest.fill(metric, &centered, entries);
-        // The entries of each chunk contain the squared length of the centred query, and the
-        // estimate does not. So this length is subtracted.
+        // The entries contain the squared length of the centred query, but the estimate does not.
         for (chunk, entries) in entries.chunks_exact_mut(CENTROIDS).enumerate() {
             let (first, width) = chunk_of(self.dim(), self.rest.code_bytes(), chunk);
             let part = &centered[first..first + width];
@@ -321,9 +300,7 @@ impl PairedQuantizer {
         }
     }
 
-    /// The term that is added to the sum of a nested code's entries. It does not depend on the
-    /// query. For separate codes it is 0. When this returns, `scratch` has the floats of two
-    /// vectors.
+    /// The query-independent term of the sum of a nested code's entries; 0 for separate codes.
     ///
     /// # Panics
     /// Panics if `code` is not [`code_bytes`](PairedQuantizer::code_bytes) long.
@@ -346,8 +323,7 @@ impl PairedQuantizer {
     /// Reconstructs the vector of a code; for separate codes, from the high code.
     ///
     /// # Panics
-    /// Panics if `code` is not [`code_bytes`](PairedQuantizer::code_bytes) long or `out` not
-    /// [`dim`](PairedQuantizer::dim).
+    /// Panics if a length is wrong.
     pub fn decode(&self, code: &[u8], out: &mut [f32]) {
         let (low, rest) = code.split_at(self.low.code_bytes());
         if self.low_codes == LowCodes::Separate {
@@ -371,7 +347,6 @@ fn check(dim: usize, code_bytes: usize, low_codes: LowCodes) -> Result<(), Quant
     }
 }
 
-/// Subtracts from each vector the reconstruction of its code.
 fn subtract(quantizer: &ProductQuantizer, codes: &[u8], vectors: &mut [f32]) {
     let mut decoded = vec![0.0; quantizer.dim()];
     let codes = codes.chunks_exact(quantizer.code_bytes());
@@ -438,12 +413,10 @@ mod tests {
                     let found = whole.score_one(code) + correction;
                     let near = |a: f32, b: f32| (a - b).abs() <= 1e-3 * b.abs().max(1.0);
                     assert!(near(found, expected), "{metric:?} {found} {expected}");
-                    // The first half is a code by itself.
                     let half = &code[..bytes.div_ceil(2)];
                     quantizer.low().decode(half, &mut decoded);
                     let expected = distance(metric, query, &decoded);
                     assert!(near(low.score_one(half), expected));
-                    // After the low part's estimate, only the residual part is needed.
                     let behind = rest.score_one(&code[bytes.div_ceil(2)..]);
                     assert!(near(low.score_one(half) + behind + correction, found));
                 }
@@ -540,7 +513,6 @@ mod tests {
         for bytes in [0, 1, 9] {
             assert!(of(bytes, LowCodes::Nested, &centroids).is_err());
         }
-        // High codes of 8 bytes are the longest for 8 dimensions.
         assert!(of(12, LowCodes::Separate, &centroids).is_ok());
         for bytes in [0, 1, 2, 13, 14] {
             assert!(of(bytes, LowCodes::Separate, &centroids).is_err());

@@ -19,11 +19,10 @@ use crate::kernel::codes::{Codebook, Points};
 use crate::training::{Training, train_chunk};
 use crate::{DistanceTable, InstructionSet, Metric};
 
-/// The number of centroids of a chunk: as many as one byte can number.
+/// The number of centroids of a chunk, which one byte can number.
 pub const CENTROIDS: usize = 256;
 
-/// The number of vectors that a thread encodes together. They stay in the cache while the thread
-/// processes the chunks.
+/// The vectors that a thread encodes together: they stay in the cache over all chunks.
 const TILE: usize = 64;
 
 /// Why a quantiser cannot be created.
@@ -56,8 +55,7 @@ pub enum QuantizerError {
         /// The dimensions of the vectors.
         dim: usize,
     },
-    /// The number of weights differs from the number of vectors in the sample, or a weight is not a
-    /// positive, finite number.
+    /// There is not one weight for each vector of the sample, or one is not positive and finite.
     #[error(
         "{weights} weights for a sample of {vectors} vectors. Pass one weight for each vector, positive and finite"
     )]
@@ -77,19 +75,16 @@ pub enum QuantizerError {
     },
 }
 
-/// Encodes vectors into codes of a few bytes, decodes codes, and creates the tables that estimate
-/// distances from codes.
+/// Encodes vectors into codes, decodes codes, and creates the tables that estimate distances.
 #[derive(Clone)]
 pub struct ProductQuantizer {
     dim: usize,
     code_bytes: usize,
-    /// The centroids, chunk after chunk, `[width][256]`, as the kernels read them. They are stored
-    /// only in this order, since they are in memory as long as an index is open.
+    /// Chunk after chunk, `[width][256]`, as the kernels read them.
     transposed: AlignedFloats,
     routines: &'static Routines,
 }
 
-/// The first dimension and the width of a chunk.
 pub(crate) fn chunk_of(dim: usize, code_bytes: usize, chunk: usize) -> (usize, usize) {
     let (width, wider) = (dim / code_bytes, dim % code_bytes);
     (
@@ -130,7 +125,7 @@ fn check_weights(weights: Option<&[f32]>, vectors: usize) -> Result<(), Quantize
     }
 }
 
-/// Transposes points, `[n][width]`, to `[width][stride]`, where `stride` is `n` or more.
+/// Transposes points, `[n][width]`, to `[width][stride]` with `stride >= n`.
 pub(crate) fn transpose(points: &[f32], width: usize, out: &mut [f32]) {
     let stride = out.len() / width;
     for (i, point) in points.chunks_exact(width).enumerate() {
@@ -141,15 +136,11 @@ pub(crate) fn transpose(points: &[f32], width: usize, out: &mut [f32]) {
 }
 
 impl ProductQuantizer {
-    /// Trains centroids on a sample of `n * dim` floats, by k-means++ on each chunk and then
-    /// Lloyd's iterations. The result depends on the sample and the seed, but not on the number of
-    /// threads or on the processor. If the sample has fewer than 256 distinct vectors, some
-    /// centroids are equal.
+    /// Trains centroids on `n * dim` floats, by k-means++ on each chunk and then Lloyd's
+    /// iterations. The result does not depend on the number of threads or the processor.
     ///
     /// # Errors
-    ///
-    /// Fails if `code_bytes` is not from 1 to `dim`, the sample is empty or has a partial vector, a
-    /// float is not finite, or the weights do not fit the sample.
+    /// Fails if `code_bytes`, the sample's length, a float or a weight is invalid.
     pub fn train(
         sample: &[f32],
         dim: usize,
@@ -168,11 +159,9 @@ impl ProductQuantizer {
     /// [`ProductQuantizer::train`] with a given instruction set; for tests and comparisons.
     ///
     /// # Errors
-    ///
     /// Fails as [`ProductQuantizer::train`] does.
     ///
     /// # Panics
-    ///
     /// Panics if the processor does not have the instruction set.
     pub fn train_with_isa(
         sample: &[f32],
@@ -215,7 +204,6 @@ impl ProductQuantizer {
         };
         std::thread::scope(|scope| {
             let helpers: Vec<_> = (1..training.threads.clamp(1, code_bytes))
-                // If the system refuses another thread, the threads that exist do its work.
                 .map_while(|_| Builder::new().spawn_scoped(scope, work).ok())
                 .collect();
             place(work());
@@ -231,12 +219,10 @@ impl ProductQuantizer {
         ))
     }
 
-    /// Makes a quantiser from known [`ProductQuantizer::centroids`], for example from a file.
+    /// Makes a quantiser from known [`ProductQuantizer::centroids`].
     ///
     /// # Errors
-    ///
-    /// Fails if `code_bytes` is not from 1 to `dim`, there are not `256 * dim` centroid floats, or
-    /// a float is not finite.
+    /// Fails if `code_bytes`, the number of floats, or a float is invalid.
     pub fn from_parts(
         dim: usize,
         code_bytes: usize,
@@ -261,7 +247,6 @@ impl ProductQuantizer {
     /// The same quantiser on a given instruction set; for tests and comparisons.
     ///
     /// # Panics
-    ///
     /// Panics if the processor does not have the instruction set.
     pub fn with_isa(mut self, isa: InstructionSet) -> ProductQuantizer {
         self.routines = Routines::of(isa);
@@ -293,7 +278,7 @@ impl ProductQuantizer {
         self.dim
     }
 
-    /// Bytes of a code, which is also the number of chunks.
+    /// Bytes of a code, and so the number of chunks.
     pub fn code_bytes(&self) -> usize {
         self.code_bytes
     }
@@ -318,7 +303,6 @@ impl ProductQuantizer {
         size_of_val(&self.transposed[..])
     }
 
-    /// First dimension and width of a chunk.
     fn chunk(&self, chunk: usize) -> (usize, usize) {
         chunk_of(self.dim, self.code_bytes, chunk)
     }
@@ -330,11 +314,9 @@ impl ProductQuantizer {
         }
     }
 
-    /// Encodes `n` vectors, `n * dim` floats, into `n * code_bytes` bytes. Up to `threads` threads
-    /// share the work.
+    /// Encodes `n * dim` floats into `n * code_bytes` bytes, on up to `threads` threads.
     ///
     /// # Panics
-    ///
     /// Panics if `vectors` is not exactly one vector for each code.
     pub fn encode(&self, vectors: &[f32], codes: &mut [u8], threads: usize) {
         let count = codes.len() / self.code_bytes;
@@ -366,7 +348,6 @@ impl ProductQuantizer {
             }
         };
         std::thread::scope(|scope| {
-            // If the system refuses another thread, the existing threads do its work.
             let helpers = (1..threads).map_while(|_| Builder::new().spawn_scoped(scope, work).ok());
             helpers.for_each(drop);
             work();
@@ -403,12 +384,10 @@ impl ProductQuantizer {
         }
     }
 
-    /// Decodes a code: writes the centroids that it names to `out`.
+    /// Writes the centroids of a code to `out`.
     ///
     /// # Panics
-    ///
-    /// Panics if `code` is not [`ProductQuantizer::code_bytes`] long or `out` not
-    /// [`ProductQuantizer::dim`].
+    /// Panics if a length is wrong.
     pub fn decode(&self, code: &[u8], out: &mut [f32]) {
         assert_eq!(code.len(), self.code_bytes, "the code has the wrong length");
         assert_eq!(out.len(), self.dim, "the vector has the wrong length");
@@ -422,18 +401,15 @@ impl ProductQuantizer {
         }
     }
 
-    /// Decodes the codes number `ids` and appends the vectors to `out`, as f32 in little-endian
-    /// bytes, one after the other. They are rows for a [`Kernel`](crate::Kernel).
+    /// Decodes the codes number `ids` and appends their f32 rows to `out`.
     ///
     /// # Panics
-    ///
     /// Panics if an id has no code in `codes`.
     pub fn decode_rows(&self, codes: &[u8], ids: &[u32], out: &mut Vec<u8>) {
         let start = out.len();
         out.resize(start + ids.len() * self.dim * 4, 0);
         let rows = &mut out[start..];
-        // All vectors are decoded chunk by chunk, so that a chunk's centroids stay in the cache.
-        // The components of one centroid lie far apart.
+        // Chunk by chunk, so that a chunk's centroids stay in the cache.
         for chunk in 0..self.code_bytes {
             let (first, width) = self.chunk(chunk);
             let book = &self.transposed[first * CENTROIDS..(first + width) * CENTROIDS];
@@ -448,21 +424,15 @@ impl ProductQuantizer {
     }
 
     /// Fills `table` with the partial distances from `query` to all centroids. A sum of entries
-    /// then estimates the distance under `metric`:
-    ///
-    /// - L2: the squared distance;
-    /// - inner product: the negated product;
-    /// - cosine: half the squared distance, which is right if the query and the encoded vectors
-    ///   have length 1 (see [`normalize`](crate::normalize)).
+    /// estimates the squared distance (L2), the negated product, or half the squared distance
+    /// (cosine, of [normalised](crate::normalize) vectors).
     ///
     /// # Panics
-    ///
     /// Panics if `query` is not [`ProductQuantizer::dim`] long.
     pub fn table(&self, metric: Metric, query: &[f32], table: &mut DistanceTable) {
         self.fill(metric, query, table.reshape(self.code_bytes));
     }
 
-    /// Fills the entries of a table: 256 for each byte of a code.
     pub(crate) fn fill(&self, metric: Metric, query: &[f32], entries: &mut [f32]) {
         assert_eq!(query.len(), self.dim, "the query has the wrong length");
         assert_eq!(

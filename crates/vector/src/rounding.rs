@@ -1,27 +1,21 @@
-//! Queries quantised to one byte a dimension, which is enough to rank vectors by their codes.
-//!
-//! The centroids of a quantiser tell how vectors are distributed in each dimension. So a query is
-//! expressed in steps of that distribution:
+//! Queries quantised to one byte a dimension, enough to rank vectors by their codes, in steps of
+//! the distribution of the centroids in each dimension:
 //!
 //! ```text
 //!   0: factor f32   4: one i8 a dimension, q     stands for  mean + q * (factor * spread)
 //! ```
 //!
-//! Mean and spread (standard deviation) are taken over the centroids in that dimension. The factor
-//! is the smallest one that keeps every q within 127. So dimensions of another scale, or far from
-//! 0, lose no more precision than others. If all centroids of a dimension are equal, the dimension
-//! cannot tell which vector is nearer, and is decoded as the value of the centroids.
+//! Mean and spread (standard deviation) are over the centroids of the dimension. The factor is the
+//! smallest one that keeps every q within 127, so the scale of a dimension does not matter. A
+//! dimension whose centroids are all equal is decoded as their value.
 
 use crate::quantiser::chunk_of;
 use crate::{CENTROIDS, ProductQuantizer};
 
-/// Bytes of the factor, before the bytes of the dimensions.
 const FACTOR: usize = 4;
-/// The largest number of steps in either direction.
 const MOST: f32 = 127.0;
 
-/// Quantises queries relative to the centroids of a quantiser. Two instances made from the same
-/// centroids give the same bytes.
+/// Quantises queries relative to the centroids of a quantiser; equal centroids give equal bytes.
 #[derive(Clone, Debug)]
 pub struct Rounding {
     mean: Vec<f32>,
@@ -51,7 +45,6 @@ impl Rounding {
         Rounding { mean, spread }
     }
 
-    /// The mean of the centroids, `dim` floats.
     pub(crate) fn mean(&self) -> &[f32] {
         &self.mean
     }
@@ -64,7 +57,7 @@ impl Rounding {
     /// Rounds a vector and appends its bytes to `out`.
     ///
     /// # Panics
-    /// Panics if the length of `vector` differs from the dimension of the quantiser.
+    /// Panics if `vector` does not have the dimension of the quantiser.
     pub fn append(&self, vector: &[f32], out: &mut Vec<u8>) {
         assert_eq!(
             vector.len(),
@@ -90,11 +83,10 @@ impl Rounding {
         }));
     }
 
-    /// Decodes [appended](Rounding::append) bytes into `vector`. Returns false if the number of
-    /// bytes is wrong or a decoded value is not finite; then `vector` must not be used.
+    /// Decodes [appended](Rounding::append) bytes into `vector`; false if they are invalid.
     ///
     /// # Panics
-    /// Panics if the length of `vector` differs from the dimension of the quantiser.
+    /// Panics if `vector` does not have the dimension of the quantiser.
     #[must_use]
     pub fn read(&self, bytes: &[u8], vector: &mut [f32]) -> bool {
         assert_eq!(
@@ -124,8 +116,6 @@ mod tests {
     use super::*;
     use crate::Training;
 
-    /// Rows whose dimensions have different means and scales. The last dimension is equal in all
-    /// rows.
     fn rows(count: usize, dim: usize) -> Vec<f32> {
         let mut state = 11u64;
         let mut next = || {
@@ -165,8 +155,7 @@ mod tests {
             assert_eq!(bytes.len(), 1 + Rounding::bytes_of(dim));
             assert!(rounding.read(&bytes[1..], &mut vector));
             for (at, (x, y)) in row.iter().zip(&vector).enumerate() {
-                // Rows are within 2 spreads of the mean, and a step is a 127th of 2 spreads. Floats
-                // at 100 times their spread have smaller errors.
+                // Rows are within 2 spreads of the mean, and a step is a 127th of 2 spreads.
                 let scale = if at + 1 == dim {
                     0.0
                 } else {
@@ -174,7 +163,6 @@ mod tests {
                 };
                 assert!((x - y).abs() <= 0.006 * scale, "{at}: {x} {y}");
             }
-            // Rounding a rounded query again changes almost nothing.
             let mut again = Vec::new();
             rounding.append(&vector, &mut again);
             let same = again.iter().zip(&bytes[1..]).skip(4);

@@ -9,12 +9,9 @@ use crate::InstructionSet;
 use crate::aligned::AlignedFloats;
 use crate::kernel::{Routines, all_below};
 
-/// A table of partial distances, filled by
-/// [`ProductQuantizer::table`](crate::ProductQuantizer::table). Filling the table again allocates
-/// no memory.
+/// Partial distances from [`ProductQuantizer::table`](crate::ProductQuantizer::table).
 #[derive(Clone)]
 pub struct DistanceTable {
-    /// `code_bytes` times 256 entries.
     entries: AlignedFloats,
     code_bytes: usize,
     routines: &'static Routines,
@@ -29,7 +26,6 @@ impl DistanceTable {
     /// An empty table for a given instruction set; for tests and comparisons.
     ///
     /// # Panics
-    ///
     /// Panics if the processor does not have the instruction set.
     pub fn with_isa(isa: InstructionSet) -> DistanceTable {
         DistanceTable {
@@ -39,7 +35,7 @@ impl DistanceTable {
         }
     }
 
-    /// The length in bytes of the codes that this table scores; 0 before the table is filled.
+    /// The bytes of the codes that this table scores; 0 before it is filled.
     pub fn code_bytes(&self) -> usize {
         self.code_bytes
     }
@@ -49,20 +45,16 @@ impl DistanceTable {
         &self.entries
     }
 
-    /// Resizes the table for codes of `code_bytes` bytes. The caller fills the entries.
     pub(crate) fn reshape(&mut self, code_bytes: usize) -> &mut [f32] {
         self.code_bytes = code_bytes;
         self.entries.resize(code_bytes * 256);
         &mut self.entries
     }
 
-    /// Estimates the distances to many vectors. `out[i]` gets the estimate for the code in row
-    /// `ids[i]` of the dense matrix `codes`. Codes are prefetched.
+    /// Estimates the distances to the codes in rows `ids` of the dense matrix `codes`.
     ///
     /// # Panics
-    ///
-    /// Panics if the table is not filled, an id is not below the number of codes, or `out` and
-    /// `ids` differ in length.
+    /// Panics if the table is not filled, an id has no code, or `out` and `ids` differ in length.
     #[inline]
     pub fn score(&self, codes: &[u8], ids: &[u32], out: &mut [f32]) {
         assert!(self.code_bytes > 0, "the table is not filled");
@@ -90,10 +82,9 @@ impl DistanceTable {
         }
     }
 
-    /// The estimate for one code; it equals the estimate that [`DistanceTable::score`] gives.
+    /// The estimate for one code, as [`DistanceTable::score`] gives it.
     ///
     /// # Panics
-    ///
     /// Panics if the table is not filled, or the code is not [`DistanceTable::code_bytes`] long.
     #[inline]
     pub fn score_one(&self, code: &[u8]) -> f32 {

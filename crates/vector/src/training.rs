@@ -1,8 +1,6 @@
-//! Training of one chunk's centroids. K-means++ chooses points that lie apart; then Lloyd's
-//! iterations move each centroid to the mean of its points.
-//!
-//! Every random choice follows from the seed and the chunk, and every sum has a fixed order. So the
-//! result does not depend on threads or processors.
+//! Training of one chunk's centroids, by k-means++ and Lloyd's iterations. Random choices follow
+//! from the seed and the chunk, and sums have a fixed order, so threads and processors do not
+//! matter.
 
 use std::sync::Arc;
 
@@ -15,23 +13,19 @@ use crate::quantiser::{CENTROIDS, transpose};
 /// The parameters of a training.
 #[derive(Clone, Debug)]
 pub struct Training {
-    /// The most iterations of Lloyd's algorithm. Training stops earlier if an iteration changes no
-    /// assignment.
+    /// The most iterations of Lloyd's algorithm; training ends earlier without changes.
     pub iterations: usize,
-    /// Training also stops after the first iteration that reduces the squared error by less than
-    /// this share; 0 for never.
+    /// Training also ends after a reduction of the squared error by less than this share.
     pub least_gain: f64,
     /// The seed of the choice of the first centroids.
     pub seed: u64,
     /// Threads that share the chunks; 0 counts as 1.
     pub threads: usize,
-    /// The weight of each sample vector's squared error, positive and finite; `None` for equal
-    /// weights.
+    /// The weight of each sample vector's squared error, positive and finite.
     pub weights: Option<Arc<[f32]>>,
 }
 
 impl Default for Training {
-    /// 12 iterations without a least gain, seed 0, one thread, no weights.
     fn default() -> Training {
         Training {
             iterations: 12,
@@ -43,7 +37,6 @@ impl Default for Training {
     }
 }
 
-/// The SplitMix64 generator. It is small, and good enough to choose points.
 struct Random(u64);
 
 impl Random {
@@ -55,7 +48,6 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number in [0, 1).
     fn fraction(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -65,12 +57,10 @@ impl Random {
     }
 }
 
-/// The points of one chunk, `[count][width]`.
 struct Chunk<'a> {
     points: Vec<f32>,
     count: usize,
     width: usize,
-    /// A weight for each point, if weights differ.
     weights: Option<&'a [f32]>,
 }
 
@@ -80,8 +70,7 @@ impl Chunk<'_> {
     }
 }
 
-/// Trains the 256 centroids, `[256][width]`, of the dimensions `first .. first + width`, from a
-/// sample of finite vectors.
+/// Trains centroids, `[256][width]`, of dimensions `first .. first + width`.
 pub(crate) fn train_chunk(
     routines: &Routines,
     sample: &[f32],
@@ -151,16 +140,14 @@ pub(crate) fn train_chunk(
     centroids
 }
 
-/// Multiplies distances by the weights of their points.
 fn scale(distances: &mut [f32], weights: &[f32]) {
     for (distance, weight) in distances.iter_mut().zip(weights) {
         *distance *= weight;
     }
 }
 
-/// K-means++: each next centroid is a point, drawn with a probability proportional to its weight
-/// times its squared distance from the nearest centroid so far. If the points have fewer than 256
-/// distinct values, the result has each value once.
+/// K-means++: the probability of a point is its weight times its squared distance to the nearest
+/// centroid. If the points have fewer than 256 distinct values, the result has each value once.
 fn choose(routines: &Routines, chunk: &Chunk, random: &mut Random) -> Vec<f32> {
     let Chunk {
         count,
@@ -217,8 +204,8 @@ fn choose(routines: &Routines, chunk: &Chunk, random: &mut Random) -> Vec<f32> {
     centroids
 }
 
-/// Draws an index with a probability proportional to its weight. `sums` has the sum of each block
-/// of weights. `None` if all weights are zero.
+/// The probability of an index is its share of the weights. `sums` has the sum of each block.
+/// `None` if all weights are zero.
 fn draw(weights: &[f32], sums: &[f32], random: &mut Random) -> Option<usize> {
     let total: f64 = sums.iter().map(|sum| f64::from(*sum)).sum();
     if total.is_infinite() {
@@ -243,8 +230,7 @@ fn draw(weights: &[f32], sums: &[f32], random: &mut Random) -> Option<usize> {
                     return Some(block * BLOCK + i);
                 }
                 left -= f64::from(*weight);
-                // Rounding can carry the search past the end. Then the last index with a weight is
-                // taken.
+                // Rounding can carry the search past the end.
                 fallback = Some(block * BLOCK + i);
             }
         }
@@ -252,7 +238,7 @@ fn draw(weights: &[f32], sums: &[f32], random: &mut Random) -> Option<usize> {
     fallback
 }
 
-/// Draws as [`draw`] does, for weights that overflow in f32, by themselves or in their sums.
+/// For weights that overflow in f32, by themselves or in their sums.
 fn draw_far(weights: &[f32], random: &mut Random) -> Option<usize> {
     let far = weights.iter().filter(|weight| weight.is_infinite()).count();
     if far > 0 {
@@ -281,9 +267,8 @@ fn draw_far(weights: &[f32], random: &mut Random) -> Option<usize> {
     last
 }
 
-/// Moves each centroid to the mean of its points. A centroid without points moves to the point with
-/// the largest weighted distance (`distances`) from its own centroid. Each such centroid takes
-/// another point.
+/// Moves each centroid to the mean of its points. One without points moves to the point with the
+/// largest weighted distance to its centroid.
 fn move_to_means(chunk: &Chunk, codes: &[u8], distances: &mut [f32], centroids: &mut [f32]) {
     let width = chunk.width;
     let mut sums = vec![0f64; CENTROIDS * width];

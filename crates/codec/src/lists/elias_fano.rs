@@ -1,9 +1,6 @@
-//! Elias–Fano codes (section 3.2 of the DecoupleVS paper). The bound of their length is valid for
-//! any numbering of the nodes.
-//!
-//! Each of n ascending node numbers below N is split after its `l` lowest bits. The low parts are
-//! stored one after the other. The high parts do not decrease, so only their increases are stored.
-//! An increase of the high part by i is written as i zeros, followed by a one.
+//! Elias–Fano codes (section 3.2 of the DecoupleVS paper), with a bound of the length for any
+//! numbering of the nodes. Each of n ascending node numbers below N is split after its `l` lowest
+//! bits. The high parts do not decrease: an increase by i is i zeros, followed by a one.
 //!
 //! ```text
 //! bit 0       n*l                    n*l + n + (last >> l)
@@ -11,9 +8,8 @@
 //! ```
 //!
 //! With `l = floor(log2(N / n))` ([`low_bits`]) the code takes at most `2n + n * ceil(log2(N / n))`
-//! bits. This is the bound of the paper's section 3.4, which sizes the slots of its cache
-//! ([`slot_bytes`]). The header of the list, which precedes the code, has n and `l` (see
-//! [`ListModel`](super::ListModel)).
+//! bits, the bound of the paper's section 3.4 ([`slot_bytes`]). The header of the list has n and
+//! `l` ([`ListModel`](super::ListModel)).
 
 use crate::bits::{BitWriter, WINDOW, window};
 use crate::error::CodecError;
@@ -21,8 +17,7 @@ use crate::error::CodecError;
 /// The number of bits of the high parts that one window gives the decoder: whole bytes only.
 const STEP: usize = 56;
 
-/// The number of low bits of each node number that are stored unchanged, 0 to 31. The list has
-/// `count` neighbours, with node numbers below `nodes`.
+/// The number of low bits of a node number, 0 to 31, for `count` neighbours below `nodes`.
 pub fn low_bits(count: usize, nodes: u32) -> u32 {
     match (nodes as usize).checked_div(count) {
         None | Some(0) => 0,
@@ -30,7 +25,6 @@ pub fn low_bits(count: usize, nodes: u32) -> u32 {
     }
 }
 
-/// The number of bits of the code of the node numbers `ids`, which must ascend.
 pub(super) fn bits(ids: &[u32], low: u32) -> usize {
     match ids.last() {
         None => 0,
@@ -38,9 +32,8 @@ pub(super) fn bits(ids: &[u32], low: u32) -> usize {
     }
 }
 
-/// The paper's bound in bits for a list of `degree` (R) neighbours with node numbers below `nodes`
-/// (N): `2R + R * ceil(log2(N / R))`, with R at most N. No list of at most R neighbours takes more
-/// bits.
+/// The paper's bound in bits for `degree` (R) neighbours below `nodes` (N): `2R + R * ceil(log2(N /
+/// R))`, with R at most N.
 pub fn bound_bits(degree: usize, nodes: u32) -> usize {
     let degree = degree.min(nodes as usize);
     if degree == 0 {
@@ -54,15 +47,13 @@ pub fn bound_bits(degree: usize, nodes: u32) -> usize {
     degree * (2 + ceil)
 }
 
-/// The size in bytes of a cache slot for lists of at most `degree` neighbours with node numbers
-/// below `nodes`. The slot has space for the header and the code of any such list by
-/// [`ListModel::elias_fano`](super::ListModel::elias_fano). No other model with the same number of
-/// nodes makes a longer code.
+/// The bytes of a cache slot for any list of at most `degree` neighbours below `nodes`, with its
+/// header ([`ListModel::elias_fano`](super::ListModel::elias_fano)).
 pub fn slot_bytes(degree: usize, nodes: u32) -> usize {
     super::header_bytes(degree) + bound_bits(degree, nodes).div_ceil(8)
 }
 
-/// Appends the code of the neighbours `ids`, which must ascend.
+/// `ids` must ascend.
 pub(super) fn encode(ids: &[u32], low: u32, out: &mut Vec<u8>) {
     let mut writer = BitWriter::new(out);
     let mask = (1u32 << low) - 1;
@@ -82,9 +73,7 @@ pub(super) fn encode(ids: &[u32], low: u32, out: &mut Vec<u8>) {
     writer.finish();
 }
 
-/// Decodes `out.len()` neighbours from the start of `bytes`. Returns the number of bytes of the
-/// code. If the result is not an error, the decoded node numbers ascend, even if the bytes are
-/// damaged.
+/// Returns the length of the code in bytes. Unless the result is an error, the numbers ascend.
 pub(super) fn decode(bytes: &[u8], low: u32, out: &mut [u32]) -> Result<usize, CodecError> {
     const WHAT: &str = "adjacency list, Elias-Fano";
     let count = out.len();
@@ -104,7 +93,6 @@ pub(super) fn decode(bytes: &[u8], low: u32, out: &mut [u32]) -> Result<usize, C
     let taken = 'windows: loop {
         let mut ones = window(bytes, at) & ((1 << STEP) - 1);
         while ones != 0 {
-            // The high part is the number of 0 bits before this 1 bit.
             let place = at - upper + ones.trailing_zeros() as usize;
             ones &= ones - 1;
             out[done] = (place - done) as u32;
@@ -146,8 +134,7 @@ pub(super) fn decode(bytes: &[u8], low: u32, out: &mut [u32]) -> Result<usize, C
     Ok(taken)
 }
 
-/// Combines the high parts in `out` with the low parts at the start of `bytes`. `TOGETHER` low
-/// parts must fit into a window.
+/// Adds the low parts at the start of `bytes` to `out`, `TOGETHER` of them from one window.
 #[inline(always)]
 fn add_low_parts<const TOGETHER: usize>(bytes: &[u8], low: u32, out: &mut [u32]) {
     let mask = (1u32 << low) - 1;
@@ -217,7 +204,6 @@ mod tests {
         for cut in 0..bytes.len() {
             assert!(decode(&bytes[..cut], low, &mut out).is_err());
         }
-        // The test swaps the low parts of two node numbers with the same high part.
         let mut swapped = Vec::new();
         encode(&[3, 901, 900, 5000], low, &mut swapped);
         assert!(matches!(

@@ -1,14 +1,11 @@
 //! Codes an adjacency list by gaps outward from the node's own number, for graphs with nodes
-//! numbered in locality order.
+//! numbered in locality order, where many neighbours are close.
 //!
-//! In such a graph many neighbours of a node have numbers close to its own. The code has the
-//! neighbours below the own number in descending order, and then the neighbours above it in
-//! ascending order. For each neighbour it stores the distance to the previous neighbour. For the
-//! first neighbour of each direction, it stores the distance to the own number. A distance is split
-//! at its leading 1 bit. The position of this bit, 0 to 31, is called its *place* and is
-//! Huffman-coded. The bits below the leading 1 bit are stored unchanged. The places of 64 distances
-//! are stored before the unchanged bits of these distances. So one look-up decodes up to three
-//! places, and the unchanged bits are read without waiting for a look-up.
+//! The code has the neighbours below the own number in descending order, then those above it in
+//! ascending order, each as the distance to the previous one (at first, to the own number). The
+//! position of a distance's leading 1 bit, 0 to 31, is its *place* and is Huffman-coded; the lower
+//! bits are stored unchanged. The places of 64 distances come before these bits, so one look-up
+//! decodes up to three places.
 //!
 //! ```text
 //! own number 50, neighbours 20 47 49 53 90:  below, downwards 49 47 20, above 53 90
@@ -19,11 +16,10 @@
 //!       block.. until all neighbours are coded, then zeros up to a full byte
 //! ```
 //!
-//! A file has up to [`MAX_TABLES`] Huffman tables. The training groups a sample of lists by the
-//! table that codes them best. A list's header has the number of its table. One table cannot suit
-//! both lists of near neighbours and lists of far ones. On a graph over a million SIFT descriptors,
-//! codes with four tables take 2 % less space than codes with one table. With 32 tables, they take
-//! another 0.7 % less (`examples/ratios.rs`).
+//! A file has up to [`MAX_TABLES`] Huffman tables, since lists of near and of far neighbours need
+//! different ones. A list's header has the number of its table. On a graph over a million SIFT
+//! descriptors, codes with four tables take 2 % less space than with one, and with 32 another 0.7 %
+//! less (`examples/ratios.rs`).
 
 use crate::bits::{BitWriter, WINDOW, bit_length, window};
 use crate::error::CodecError;
@@ -32,24 +28,20 @@ use crate::prefix::{PrefixCode, Triples};
 
 /// The maximum number of tables of a model.
 pub const MAX_TABLES: usize = 32;
-/// The maximum number of bits of a word. With this limit, a table of triples takes 4 KiB.
+/// With words of at most this many bits, a table of triples takes 4 KiB.
 const LIMIT: u32 = 10;
-/// The number of possible places of a leading 1 bit.
 const PLACES: usize = 32;
-/// The maximum number of neighbours whose places are stored together.
 const BLOCK: usize = 64;
 
 const WHAT: &str = "adjacency list, gaps";
 
-/// A Huffman code over places.
 #[derive(Debug, Clone)]
 pub(super) struct Table {
     code: PrefixCode,
     triples: Triples<{ 1 << LIMIT }>,
 }
 
-/// The number of occurrences of each place in a list, and the total number of bits below the
-/// leading 1 bits.
+/// The number of each place in a list, and the number of all bits below the leading 1 bits.
 #[derive(Debug, Clone)]
 pub(super) struct Profile {
     places: [u32; PLACES],
@@ -57,8 +49,7 @@ pub(super) struct Profile {
 }
 
 impl Profile {
-    /// Returns the profile of a list. The result is `None` if the node is its own neighbour, since
-    /// a distance of 0 has no leading 1 bit.
+    /// `None` if the node is its own neighbour: a distance of 0 has no leading 1 bit.
     pub(super) fn new(own: u32, ids: &[u32]) -> Option<Profile> {
         let mut profile = Profile {
             places: [0; PLACES],
@@ -72,8 +63,7 @@ impl Profile {
         Some(profile)
     }
 
-    /// The number of bits of the list's code with `table`; `None` if the table has no word for one
-    /// of the places.
+    /// The bits of the list's code; `None` if `table` has no word for one of the places.
     pub(super) fn bits(&self, table: &Table) -> Option<usize> {
         let count: u32 = self.places.iter().sum();
         let mut bits = bit_length(count) as usize + self.raw;
@@ -106,8 +96,6 @@ impl Table {
     }
 }
 
-/// Groups the profiles into `tables` groups and trains a table for each, for distances below
-/// `nodes`.
 pub(super) fn train(profiles: &[Profile], nodes: u32, tables: usize) -> Vec<Table> {
     const ROUNDS: usize = 8;
     if profiles.is_empty() {
@@ -132,8 +120,7 @@ pub(super) fn train(profiles: &[Profile], nodes: u32, tables: usize) -> Vec<Tabl
         trained = counts
             .iter_mut()
             .map(|counts| {
-                // Every possible place gets a word, so that the table can code lists outside the
-                // sample.
+                // Every possible place gets a word, for lists outside the sample.
                 for count in &mut counts[..=nodes.max(1).ilog2() as usize] {
                     *count = (*count).max(1);
                 }
@@ -149,8 +136,8 @@ pub(super) fn train(profiles: &[Profile], nodes: u32, tables: usize) -> Vec<Tabl
     trained
 }
 
-/// Calls `each` with the distances, first downwards, then upwards. Returns the number of neighbours
-/// below `own`; `None` if `own` is among the neighbours.
+/// Calls `each` with the distances. Returns the number of neighbours below `own`; `None` if `own`
+/// is a neighbour.
 fn outward(own: u32, ids: &[u32], mut each: impl FnMut(u32)) -> Option<usize> {
     let below = ids.partition_point(|&id| id < own);
     if ids.get(below) == Some(&own) {
@@ -169,7 +156,7 @@ fn outward(own: u32, ids: &[u32], mut each: impl FnMut(u32)) -> Option<usize> {
     Some(below)
 }
 
-/// Appends the code of the neighbours `ids`. `table` must have words for all of their places.
+/// `table` must have words for all places of `ids`.
 pub(super) fn encode(own: u32, ids: &[u32], table: &Table, out: &mut Vec<u8>) {
     let mut distances = Vec::with_capacity(ids.len());
     let below = outward(own, ids, |distance| distances.push(distance)).unwrap_or_default();
@@ -187,9 +174,7 @@ pub(super) fn encode(own: u32, ids: &[u32], table: &Table, out: &mut Vec<u8>) {
     writer.finish();
 }
 
-/// Decodes `out.len()` neighbours from the start of `bytes`. Returns the number of bytes of the
-/// code. If the result is not an error, the decoded node numbers ascend, even if the bytes are
-/// damaged.
+/// Returns the length of the code in bytes. Unless the result is an error, the numbers ascend.
 pub(super) fn decode(
     own: u32,
     bytes: &[u8],
@@ -208,8 +193,7 @@ pub(super) fn decode(
     }
     let mut bit = field as usize;
     let (down, up) = out.split_at_mut(below);
-    // Node numbers are computed in 64 bits and checked once at the end. Distances are positive, so
-    // the last number downwards is the least, and the last number upwards is the largest.
+    // Distances are positive, so one check of the last numbers, in 64 bits, suffices.
     let (mut lower, mut upper) = (i64::from(own), u64::from(own));
     let mut done = 0;
     while done < count {
@@ -252,7 +236,7 @@ pub(super) fn decode(
     Ok(bit.div_ceil(8))
 }
 
-/// Reads `count` places, at most [`BLOCK`]. Returns the position of the next bit.
+/// Returns the position of the next bit.
 #[inline(always)]
 fn read_places(
     bytes: &[u8],
@@ -268,7 +252,7 @@ fn read_places(
         let mut buffer = window(bytes, bit);
         for _ in 0..LOOKUPS {
             let entry = table.triples.entry(buffer);
-            // Here `have` is below `count`, so it is at most BLOCK - 1.
+            // `have` is below `count`, so it is at most BLOCK - 1.
             if let Some(to) = places[have & (BLOCK - 1)..].first_chunk_mut::<4>() {
                 *to = (entry >> 8).to_le_bytes();
             }
@@ -280,15 +264,13 @@ fn read_places(
             }
         }
     }
-    // The last look-up may have decoded more than `count` places. Their words are not consumed.
+    // The last look-up may have decoded more than `count` places, whose words are not consumed.
     for &place in &places[count..have.min(BLOCK + 4)] {
         bit -= table.triples.length(place) as usize;
     }
     bit
 }
 
-/// Reads the bits below the leading 1 bit of each distance. Stores the node number `step(distance)`
-/// of each distance in `ids`.
 #[inline(always)]
 fn read_distances<'a>(
     bytes: &[u8],
@@ -306,7 +288,6 @@ fn read_distances<'a>(
     };
     let (fours, rest) = places.as_chunks::<4>();
     for four in fours {
-        // A window usually has the bits of all four distances.
         let ends = u32::from_le_bytes(*four)
             .wrapping_mul(0x0101_0101)
             .to_le_bytes();
@@ -331,7 +312,6 @@ fn read_distances<'a>(
     }
 }
 
-/// The value of the leading 1 bit at each place.
 const LEADING: [u64; PLACES] = {
     let mut leading = [0; PLACES];
     let mut place = 0;

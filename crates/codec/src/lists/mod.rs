@@ -1,5 +1,4 @@
-//! Codes adjacency lists: sets of node numbers (`u32`), which are encoded and decoded in ascending
-//! order.
+//! Codes adjacency lists: sets of node numbers (`u32`), in ascending order.
 //!
 //! ```text
 //! offset  size  contents
@@ -11,8 +10,8 @@
 //!      .     .  the code of the list; see elias_fano and gaps
 //! ```
 //!
-//! A decoder finds the end of a code without knowing its length. Decoding is faster if the slice
-//! has at least 8 more bytes after the code, as the slice of a page usually has.
+//! A decoder finds the end of a code without its length. Decoding is faster if at least 8 bytes
+//! follow the code in the slice, as on a page.
 
 pub mod elias_fano;
 pub mod gaps;
@@ -52,7 +51,6 @@ pub struct ListModel {
     tables: Vec<gaps::Table>,
 }
 
-/// The maximum number of bytes of a list's header, for lists of at most `degree` neighbours.
 fn header_bytes(degree: usize) -> usize {
     1 + count_bytes(degree)
 }
@@ -70,8 +68,8 @@ pub struct ListTrainer {
 }
 
 impl ListTrainer {
-    /// Creates a trainer for lists of node numbers below `nodes`. A list of length `usual` is
-    /// stored without its length. `usual` is the degree bound R, since most lists are full.
+    /// Creates a trainer. A list of length `usual`, the degree bound R, is stored without its
+    /// length.
     pub fn new(nodes: u32, usual: u32) -> ListTrainer {
         ListTrainer {
             nodes,
@@ -80,18 +78,14 @@ impl ListTrainer {
         }
     }
 
-    /// Adds the ascending neighbours of node `own` to the sample. Each list takes 136 bytes of
-    /// memory until [`ListTrainer::finish`]. Ten thousand lists from all parts of the graph are
-    /// enough.
+    /// Adds the ascending neighbours of node `own` to the sample. Ten thousand lists are enough.
     pub fn add(&mut self, own: u32, ids: &[u32]) -> Result<(), CodecError> {
         check_ascending(ids)?;
         self.profiles.extend(gaps::Profile::new(own, ids));
         Ok(())
     }
 
-    /// Makes a model with `tables` tables, at most [`gaps::MAX_TABLES`]; 4 tables are a good
-    /// choice. If the sample is empty, the model has no tables, and equals
-    /// [`ListModel::elias_fano`].
+    /// Makes a model with `tables` tables, at most [`gaps::MAX_TABLES`]; 4 are a good choice.
     pub fn finish(self, tables: usize) -> ListModel {
         ListModel {
             nodes: self.nodes,
@@ -102,8 +96,7 @@ impl ListTrainer {
 }
 
 impl ListModel {
-    /// The model of the DecoupleVS paper: Elias–Fano for every list. `nodes` and `usual` are as in
-    /// [`ListTrainer::new`].
+    /// The model of the DecoupleVS paper: Elias–Fano for every list.
     pub fn elias_fano(nodes: u32, usual: u32) -> ListModel {
         ListModel {
             nodes,
@@ -112,16 +105,14 @@ impl ListModel {
         }
     }
 
-    /// The number of nodes for which the model was trained. Inserts may add larger node numbers,
-    /// which are coded in more bits.
+    /// The number of nodes of the training; larger node numbers take more bits.
     pub fn nodes(&self) -> u32 {
         self.nodes
     }
 
-    /// Appends the code of the neighbours of node `own` to `out`. The node numbers in `ids` must
-    /// ascend. Returns the codec that was used, whose code is the shortest one for this list. If
-    /// all neighbours are below [`nodes`](Self::nodes), the code takes at most
-    /// [`slot_bytes`](elias_fano::slot_bytes) for the list's length and this number of nodes.
+    /// Appends the shortest code of the ascending neighbours of node `own`, and returns its codec.
+    /// For neighbours below [`nodes`](Self::nodes), [`slot_bytes`](elias_fano::slot_bytes) bound
+    /// the code.
     pub fn encode(
         &self,
         own: u32,
@@ -129,8 +120,8 @@ impl ListModel {
         out: &mut Vec<u8>,
     ) -> Result<ListCodec, CodecError> {
         check_ascending(ids)?;
-        // Node numbers above the model's number of nodes would make the high parts long. So a
-        // larger number of nodes is used for this list.
+        // Larger node numbers would make the high parts long, so a larger number of nodes is used
+        // for this list.
         let nodes = self
             .nodes
             .max(ids.last().map_or(0, |&last| last.saturating_add(1)));
@@ -165,16 +156,14 @@ impl ListModel {
         Ok(codec)
     }
 
-    /// Decodes the list at the start of `bytes`, and replaces the contents of `out` with it.
-    /// Returns the number of bytes of the code. If the result is not an error, the decoded numbers
-    /// ascend, even if the bytes are damaged. So if the last number is a node of the graph, all
-    /// numbers are.
+    /// Decodes a list into `out`, and returns the length of its code in bytes. Unless the result is
+    /// an error, the numbers ascend. So if the last number is a node, all numbers are nodes.
     #[inline]
     pub fn decode(&self, own: u32, bytes: &[u8], out: &mut Vec<u32>) -> Result<usize, CodecError> {
         let header = self.header(bytes)?;
         let body = &bytes[header.bytes..];
-        // Each neighbour takes at least one bit of the code. So this check bounds the allocation
-        // for damaged bytes.
+        // Each neighbour takes at least one bit, so this check bounds the allocation for damaged
+        // bytes.
         if header.count > body.len().saturating_mul(8) {
             return Err(CodecError::Truncated {
                 what: "adjacency list",
@@ -199,8 +188,7 @@ impl ListModel {
         Ok(header.bytes + taken)
     }
 
-    /// Returns the length and the codec of the list at the start of `bytes`, without decoding the
-    /// list.
+    /// The length and the codec of the list at the start of `bytes`.
     pub fn peek(&self, bytes: &[u8]) -> Result<(usize, ListCodec), CodecError> {
         let header = self.header(bytes)?;
         Ok((header.count, header.codec))

@@ -1,10 +1,9 @@
 //! A codec for bytes. A byte's position and the vector's *group* select one of a few Huffman
 //! tables.
 //!
-//! The bytes of image descriptors are small in some positions and large in others. The positions of
-//! small bytes differ from vector to vector. So a model has several kinds of vectors, the *groups*.
-//! A group gives each position a *class*, which is the number of a table. A vector is coded with
-//! the group that makes its code shortest. The number of the group is at the front of the code.
+//! The bytes of image descriptors are small in some positions, which differ from vector to vector.
+//! So a *group* gives each position a *class*, the number of a table. A vector is coded with the
+//! group that makes its code shortest.
 //!
 //! ```text
 //! offset  size  contents (vector)
@@ -18,23 +17,17 @@
 //!      .  g*n/2  classes of the n positions in each group, a nibble each, rounded up to bytes
 //! ```
 //!
-//! Training starts with groups by k-means, with classes by the mean bytes of each group, and with
-//! tables for these classes. Then each of a few rounds chooses new groups, new classes and new
-//! tables, in this order. Each choice minimises the total length of the codes.
-//!
-//! Words have at most 10 bits, and bytes that would need longer words are escaped. So each table
-//! takes 2 KiB, and all tables fit the processor's first-level cache.
+//! Training starts with groups by k-means, and classes by the mean bytes of each group. Then each
+//! of a few rounds chooses groups, classes and tables that minimise the length of the codes. Words
+//! have at most 10 bits, so a table takes 2 KiB, and all fit the first-level cache.
 
 use super::{Element, lanes};
 use crate::error::CodecError;
 use crate::model::Reader;
 use crate::prefix::{BYTE_SYMBOLS, ESCAPE, PrefixCode};
 
-/// The maximum number of groups.
 pub(super) const MAX_GROUPS: usize = 128;
-/// The maximum number of tables.
 pub(super) const TABLES: usize = 8;
-/// The fewest vectors from which groups can be trained.
 pub(super) const FEWEST_SAMPLES: usize = 1024;
 
 const LIMIT: u32 = 10;
@@ -42,21 +35,17 @@ const SIZE: usize = 1 << LIMIT;
 const STORED: u8 = 255;
 const WHAT: &str = "vector, classes";
 
-/// The bit that marks the entry of an escape. It is above the six bits of an entry that are the
-/// length of a word.
+/// The bit that marks the entry of an escape, above the six bits of a word's length.
 const ESCAPED: u16 = 0x40;
 
-/// The groups and tables of a segment.
 #[derive(Debug, Clone)]
 pub(super) struct Classes {
     vector_bytes: usize,
     codes: Vec<PrefixCode>,
-    /// An entry for each class and each value of the next bits. An entry has the length of the
-    /// word, the bit `ESCAPED` if the word is the escape, and the byte from bit 8 on.
+    /// For each class and each value of the next bits: the length of the word, the bit `ESCAPED` if
+    /// it is the escape, and the byte from bit 8 on.
     tables: Box<[[u16; SIZE]; TABLES]>,
-    /// The number of bits that code each byte, for each class.
     costs: Box<[[u8; 256]; TABLES]>,
-    /// The class of each position, group after group.
     classes: Vec<u8>,
 }
 
@@ -90,7 +79,6 @@ impl Classes {
         self.classes.chunks_exact(self.vector_bytes)
     }
 
-    /// Returns the group that codes a vector in the fewest bits, and the number of bits.
     fn best_group(&self, vector: &[u8]) -> (usize, u32) {
         (0..)
             .zip(self.groups())
@@ -236,17 +224,13 @@ impl Classes {
     }
 }
 
-/// The state of a training.
 struct Trainer<'a> {
     vector_bytes: usize,
     sample: &'a [u8],
-    /// The group of each vector.
     groups: Vec<u8>,
 }
 
 impl Classes {
-    /// Trains a model for vectors that resemble the sample, with at most `groups` groups. Returns
-    /// `None` if the sample has fewer than `FEWEST_SAMPLES` vectors.
     pub(super) fn train(
         element: Element,
         vector_bytes: usize,
@@ -273,8 +257,7 @@ impl Classes {
     }
 }
 
-/// Assigns a class to each mean by the rank of the mean, so that all classes have equally many
-/// means.
+/// Assigns classes by the rank of the mean, so that all classes have equally many means.
 fn by_mean(means: &[f32]) -> Vec<u8> {
     let mut ranked: Vec<usize> = (0..means.len()).collect();
     ranked.sort_by(|&a, &b| means[a].total_cmp(&means[b]));
@@ -293,8 +276,6 @@ impl Trainer<'_> {
             .zip(self.sample.chunks_exact(self.vector_bytes))
     }
 
-    /// Assigns each vector to the group of its nearest centroid. Returns the centroids, group after
-    /// group.
     fn k_means(&mut self, element: Element, groups: usize) -> Vec<f32> {
         const ROUNDS: usize = 5;
         // XOR with `flip` maps signed bytes to unsigned bytes in the same order.
@@ -339,7 +320,6 @@ impl Trainer<'_> {
         centroids
     }
 
-    /// Trains the best tables for these classes.
     fn tables(&self, classes: Vec<u8>) -> Classes {
         let mut counts = [[0u64; 256]; TABLES];
         for (group, vector) in self.vectors() {
@@ -355,10 +335,7 @@ impl Trainer<'_> {
         Classes::new(self.vector_bytes, codes, classes)
     }
 
-    /// Chooses the best classes for the tables of `model`. Groups without vectors keep their
-    /// classes.
     fn reclass(&self, model: &Classes) -> Vec<u8> {
-        // The bits that the bytes of each group and position would take in each class.
         let mut bits = vec![[0u32; TABLES]; model.classes.len()];
         for (group, vector) in self.vectors() {
             let cells = &mut bits[group * self.vector_bytes..][..self.vector_bytes];
@@ -379,7 +356,6 @@ impl Trainer<'_> {
             .collect()
     }
 
-    /// Assigns each vector to the group that codes it in the fewest bits.
     fn regroup(&mut self, model: &Classes) {
         for (group, vector) in self
             .groups
@@ -391,7 +367,7 @@ impl Trainer<'_> {
     }
 }
 
-/// Computes the squared distance in eight sums, so that the compiler can vectorise the loop.
+/// Eight sums, so that the compiler can vectorise the loop.
 fn squared_distance(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0f32; 8];
     let (a, a_rest) = a.as_chunks::<8>();

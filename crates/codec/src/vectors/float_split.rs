@@ -1,6 +1,5 @@
-//! Codes floats by their fields. The exponents of a vector are similar and are Huffman-coded. Signs
-//! and mantissas are nearly random, so they are stored unchanged in two planes. The decoder joins
-//! planes and exponents without a branch.
+//! Codes floats by their fields. Exponents are Huffman-coded; signs and mantissas are nearly
+//! random, and stored unchanged in two planes, which the decoder joins without a branch.
 //!
 //! ```text
 //!                     f32                      f16
@@ -20,9 +19,9 @@
 //!      1   129  code of the exponents
 //! ```
 //!
-//! Floats that were converted from a shorter type have low mantissa bits that are zero, and `z` is
-//! the number of these bits. It is 16 for f32 from bfloat16, 13 for f32 from f16, and 15 or more
-//! for small integers. If one of these bits is 1 in a vector, the vector is stored unchanged.
+//! Floats from a shorter type have low mantissa bits that are zero: `z` is 16 for f32 from
+//! bfloat16, 13 for f32 from f16, and 15 or more for small integers. A vector with a 1 among these
+//! bits is stored unchanged.
 
 use super::{Element, lanes};
 use crate::bits::{BitWriter, window};
@@ -32,11 +31,9 @@ use crate::prefix::{BYTE_SYMBOLS, PrefixCode, Triples};
 
 const LIMIT: u32 = 12;
 const WHAT: &str = "vector, split floats";
-/// The number of floats that one step of the decoder joins.
 const BATCH: usize = 64;
 
-/// The model of a segment: the code of the exponents, and the number of mantissa bits that are
-/// always zero.
+/// The code of the exponents, and the number of mantissa bits that are always zero.
 #[derive(Debug, Clone)]
 pub(super) struct FloatSplit {
     half: bool,
@@ -46,12 +43,11 @@ pub(super) struct FloatSplit {
     triples: Triples<{ 1 << LIMIT }>,
 }
 
-/// The number of mantissa bits below the high plane.
 fn low_plane_bits(half: bool) -> u32 {
     if half { 3 } else { 16 }
 }
 
-/// The bits of each float of a vector, as u32. The bits of an f16 are the lower half of the u32.
+/// The bits of each float; an f16 is the lower half of the u32.
 fn floats(half: bool, vector: &[u8]) -> impl Iterator<Item = u32> {
     vector
         .chunks_exact(if half { 2 } else { 4 })
@@ -71,8 +67,6 @@ fn exponent(half: bool, bits: u32) -> u8 {
 }
 
 impl FloatSplit {
-    /// Trains a model for vectors that resemble the sample. Returns `None` for elements that are no
-    /// floats.
     pub(super) fn train(element: Element, dim: usize, sample: &[u8]) -> Option<FloatSplit> {
         let half = match element {
             Element::F32 => false,
@@ -103,7 +97,6 @@ impl FloatSplit {
         }
     }
 
-    /// The number of bits of a float in the low plane.
     fn low_bits(&self) -> u32 {
         low_plane_bits(self.half) - self.zeros
     }
@@ -164,11 +157,9 @@ impl FloatSplit {
         }
         let (high, rest) = rest.split_at_checked(self.dim).ok_or(truncated)?;
         let (low, exponents) = rest.split_at_checked(self.low_bytes()).ok_or(truncated)?;
-        // The exponents are decoded into the last bytes of `out`, and the floats then overwrite
-        // `out` from the front. Let s be the size of a float in bytes. Float i is written to the
-        // bytes from s*i to s*(i+1) - 1. Its exponent is at byte (s-1)*dim + i. That byte is at or
-        // after byte s*(i+1) - 1 for each i below dim, so no exponent is overwritten before it is
-        // read.
+        // The exponents are decoded into the last bytes of `out`, and the floats then overwrite it
+        // from the front. Float i, of s bytes, ends at byte s*(i+1) - 1. Its exponent is at byte
+        // (s-1)*dim + i, which is no earlier, so no exponent is overwritten before it is read.
         let at = out.len() - self.dim;
         lanes::decode(WHAT, exponents, 0, &self.triples, &mut out[at..])?;
         if self.half {
@@ -181,8 +172,7 @@ impl FloatSplit {
         Ok(())
     }
 
-    /// Joins f32 floats that have all 16 bits in the low plane. This case is common, and the
-    /// compiler vectorises its loop.
+    /// All 16 bits are in the low plane: the common case, whose loop the compiler vectorises.
     #[inline(always)]
     fn join_f32_full(&self, high: &[u8], low: &[u8], out: &mut [u8]) {
         let at = out.len() - self.dim;
@@ -203,7 +193,6 @@ impl FloatSplit {
         }
     }
 
-    /// Joins f32 floats that have fewer bits in the low plane, where they are packed.
     fn join_f32(&self, high: &[u8], low: &[u8], out: &mut [u8]) {
         let at = out.len() - self.dim;
         for (i, &high) in high.iter().enumerate() {
@@ -224,8 +213,6 @@ impl FloatSplit {
         }
     }
 
-    /// The mantissa bits of float `i` below the high plane. The slice `low` may continue after the
-    /// low plane.
     #[inline(always)]
     fn low(&self, low: &[u8], i: usize) -> u32 {
         let bits = self.low_bits();

@@ -1,6 +1,5 @@
-//! One Huffman code over all bytes of a segment (section 3.3 of the DecoupleVS paper). If a chunk
-//! has a base vector, the bytes of its vectors are first combined with the base vector by
-//! [XOR](super::xor_delta).
+//! One Huffman code over all bytes of a segment (section 3.3 of the DecoupleVS paper), after the
+//! [XOR](super::xor_delta) with the base vector of a chunk that has one.
 //!
 //! ```text
 //! bit 0 of byte 0     0: coded   1: byte 0 is 1, then the unchanged vector (if coding makes it
@@ -19,7 +18,6 @@ use crate::prefix::{BYTE_SYMBOLS, PrefixCode, Triples};
 const LIMIT: u32 = 12;
 const WHAT: &str = "vector, Huffman";
 
-/// The Huffman table of a segment.
 #[derive(Debug, Clone)]
 pub(super) struct Huffman {
     code: PrefixCode,
@@ -34,7 +32,6 @@ impl Huffman {
         }
     }
 
-    /// Trains a table for bytes with these counts.
     pub(super) fn train(counts: &[u64; 256]) -> Huffman {
         Huffman::new(PrefixCode::from_byte_counts(counts, LIMIT))
     }

@@ -1,26 +1,23 @@
-//! Two streams of symbols in one slice. The first stream has the first half of the symbols and is
-//! read from the front. The second stream has the other half and is read from the back.
+//! Two streams of symbols in one slice: the first half of the symbols is read from the front, the
+//! other half from the back.
 //!
 //! ```text
 //! byte 0                                             last byte
 //!   | first half, rounded up to bytes --> <-- second half, rounded up |
 //! ```
 //!
-//! The position of a word is known only after the word before it has been decoded. So with a single
-//! stream, the processor must wait for each word. Two streams are decoded in parallel. They start
-//! at both ends of the slice, so the code needs no field for the start of the second stream. The
-//! slice must end where the code ends. The decoder checks that the streams fill the slice.
+//! With a single stream, the processor must wait for each word. Two streams are decoded in
+//! parallel. They start at both ends of the slice, which must end where the code ends, so the code
+//! has no field for a start. The decoder checks that the streams fill the slice.
 
 use crate::bits::{BitWriter, window, window_backward};
 use crate::error::CodecError;
 use crate::prefix::Triples;
 
-/// The number of symbols in the first stream.
 pub(super) fn front(symbols: usize) -> usize {
     symbols.div_ceil(2)
 }
 
-/// A position in one of the streams.
 pub(super) struct Lane<'a, const BACK: bool> {
     bytes: &'a [u8],
     bit: usize,
@@ -42,20 +39,18 @@ impl<'a, const BACK: bool> Lane<'a, BACK> {
         self.buffer = window_from::<BACK>(self.bytes, self.bit);
     }
 
-    /// The next bits. The first of them is the lowest bit of the result.
     #[inline(always)]
     pub(super) fn buffer(&self) -> u64 {
         self.buffer
     }
 
-    /// Advances by `bits`, which is below 64.
     #[inline(always)]
     pub(super) fn skip(&mut self, bits: u32) {
         self.buffer >>= bits & 63;
         self.bit += bits as usize;
     }
 
-    /// Reads the byte after an escape. The caller has skipped the word of the escape.
+    /// The caller has skipped the word of the escape.
     #[inline(always)]
     pub(super) fn escaped(&mut self) -> u8 {
         let (byte, buffer) = behind_escape::<BACK>(self.bytes, self.bit);
@@ -68,8 +63,7 @@ impl<'a, const BACK: bool> Lane<'a, BACK> {
         self.bit.div_ceil(8)
     }
 
-    /// Decodes up to three symbols to `out[at..]`. At least 4 bytes of `out` must be left from `at`
-    /// on, although fewer may be filled.
+    /// Decodes up to three symbols to `out[at..]`, which must have at least 4 bytes.
     #[inline(always)]
     fn triple<const SIZE: usize>(&mut self, table: &Triples<SIZE>, out: &mut [u8], at: &mut usize) {
         let entry = table.entry(self.buffer);
@@ -89,7 +83,6 @@ impl<'a, const BACK: bool> Lane<'a, BACK> {
         *at += count;
     }
 
-    /// Decodes the remaining part of `out` from `at` on.
     #[inline(always)]
     fn rest<const SIZE: usize>(&mut self, table: &Triples<SIZE>, out: &mut [u8], mut at: usize) {
         while at + 4 <= out.len() {
@@ -119,8 +112,7 @@ fn window_from<const BACK: bool>(bytes: &[u8], bit: usize) -> u64 {
     }
 }
 
-/// Returns the byte at `bit`, and the window after it. If the function took a [`Lane`], the
-/// compiler would keep the lane in memory instead of registers.
+/// A [`Lane`] as argument would be in memory, not in registers.
 #[cold]
 #[inline(never)]
 fn behind_escape<const BACK: bool>(bytes: &[u8], bit: usize) -> (u8, u64) {
@@ -130,8 +122,7 @@ fn behind_escape<const BACK: bool>(bytes: &[u8], bit: usize) -> (u8, u64) {
     )
 }
 
-/// Decodes `out.len()` symbols of one code from all of `bytes`. The first `skip` bits are not a
-/// part of the streams.
+/// Decodes `out.len()` symbols from all of `bytes`. The first `skip` bits are not in the streams.
 #[inline]
 pub(super) fn decode<const SIZE: usize>(
     what: &'static str,
@@ -160,7 +151,6 @@ pub(super) fn decode<const SIZE: usize>(
     check_meet(what, bytes, &ahead, &back)
 }
 
-/// Checks that the two streams fill the slice, without a byte between them.
 #[inline(always)]
 pub(super) fn check_meet(
     what: &'static str,
@@ -179,8 +169,7 @@ pub(super) fn check_meet(
     })
 }
 
-/// Appends two streams with `symbols` symbols in total. `put` writes the symbol at a position.
-/// Before its symbols, the first stream has the lowest `lead` bits of `value`.
+/// Appends two streams. The first stream begins with the lowest `lead` bits of `value`.
 pub(super) fn encode(
     symbols: usize,
     (value, lead): (u64, u32),

@@ -1,5 +1,4 @@
-//! Codes vectors. Each vector is coded alone, with a model that is trained on a sample of the
-//! vector's segment.
+//! Codes vectors, each alone, with a model that is trained on a sample of the vector's segment.
 //!
 //! ```text
 //! offset  size  contents (a segment's model)
@@ -11,8 +10,8 @@
 //!      8     .  the codec's own fields; see its module
 //! ```
 //!
-//! The code of a vector does not show where it ends. Codes differ in length, so the storage must
-//! record the length of each code. A code is longer than its vector by at most one byte.
+//! The code of a vector does not show where it ends, so the storage must record its length. A code
+//! is at most one byte longer than its vector.
 
 mod classes;
 mod float_split;
@@ -31,7 +30,6 @@ pub use nested::NestedModel;
 
 const VERSION: u8 = 1;
 const MODEL: &str = "model of a segment's vectors";
-/// The largest vector, in bytes: 65,536 floats of 32 bits.
 const MAX_VECTOR_BYTES: usize = 1 << 18;
 
 /// The type of a vector's elements.
@@ -57,7 +55,7 @@ impl Element {
         }
     }
 
-    /// The number of the type in files. `stratann_vector` uses the same numbers.
+    /// The number of the type in files, as in `stratann_vector`.
     pub const fn code(self) -> u8 {
         match self {
             Element::F32 => 0,
@@ -115,11 +113,9 @@ impl Shape {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum VectorCodec {
-    /// The vectors are stored unchanged. [`SegmentModel::train`] chooses this codec if no other
-    /// codec makes the vectors at least 1 % shorter.
+    /// The vectors are stored unchanged, if no other codec makes them at least 1 % shorter.
     Stored = 0,
-    /// One Huffman table, with or without a base vector for each chunk: the codec of the DecoupleVS
-    /// paper.
+    /// One Huffman table, with or without a base vector for each chunk, as in the DecoupleVS paper.
     Huffman = 1,
     /// The exponents are Huffman-coded. Signs and mantissas are stored unchanged.
     FloatSplit = 2,
@@ -143,15 +139,11 @@ enum Codec {
 }
 
 impl SegmentModel {
-    /// Chooses the codec with the shortest codes for vectors that resemble the sample. All codecs
-    /// that suit the element type are trained on seven of eight vectors and measured on the eighth.
-    /// A codec that decodes more slowly than another is chosen only if its codes are at least 1 %
-    /// shorter. `sample` has whole vectors, one after the other, from all parts of the segment. A
-    /// sample of about 4 MiB is enough. Of a larger sample, the function uses about 4 MiB.
+    /// Trains all codecs on seven of eight vectors, and chooses the codec with the shortest codes
+    /// of the others. A slower codec must save at least 1 %. About 4 MiB of `sample` are used.
     pub fn train(shape: Shape, sample: &[u8]) -> SegmentModel {
         let (training, held_out) = split(shape.vector_bytes(), sample);
-        // A sample of fewer than eight vectors has no vectors for measuring. Then the codecs are
-        // measured on the training vectors.
+        // With fewer than eight vectors, none is left for measuring.
         let measured = if held_out.is_empty() {
             &training
         } else {
@@ -163,7 +155,7 @@ impl SegmentModel {
         };
         let mut least = measured.len();
         let mut code = Vec::new();
-        // The codecs are sorted by the speed of decoding, fastest first.
+        // Sorted by the speed of decoding, fastest first.
         let candidates = match shape.element {
             Element::F32 | Element::F16 => [
                 VectorCodec::FloatSplit,
@@ -192,11 +184,9 @@ impl SegmentModel {
         best
     }
 
-    /// Whether it is worth training the codec `classes` fully, which takes longer than all other
-    /// steps. For floats, the function trains a few groups on a few vectors, and codes other
-    /// vectors with them. The result is true if these codes are slightly shorter than the codes by
-    /// this model. On the dataset package-text, the lengths of codes with few and with many groups
-    /// differ by less than 0.1 %. For bytes, `classes` usually gives shorter codes.
+    /// Whether to train `classes` fully, which takes longer than all other steps. For floats, codes
+    /// with few groups on few vectors decide: on package-text, their lengths differ by less than
+    /// 0.1 % from codes with many groups. For bytes, `classes` usually wins.
     fn classes_may_win(&self, training: &[u8]) -> bool {
         const FEW: usize = 8;
         const VECTORS: usize = 4 * classes::FEWEST_SAMPLES / 3 + 1;
@@ -208,8 +198,7 @@ impl SegmentModel {
         if vectors <= VECTORS {
             return true;
         }
-        // These vectors are from all parts of the sample. Every fourth vector is measured, and the
-        // others are used for training.
+        // Every fourth vector is measured, and the others are for training.
         let some = (0..VECTORS).map(|i| &training[i * vectors / VECTORS * bytes..][..bytes]);
         let (mut trained, mut measured) = (Vec::new(), Vec::new());
         for (i, vector) in some.enumerate() {
@@ -236,8 +225,7 @@ impl SegmentModel {
         size(&few) < size(self) / 500 * 499
     }
 
-    /// Trains a model of a given codec. Returns `None` if the codec does not suit the elements, or
-    /// the sample is too small.
+    /// Trains a model of a given codec, if the elements suit it and the sample is large enough.
     pub fn train_codec(shape: Shape, codec: VectorCodec, sample: &[u8]) -> Option<SegmentModel> {
         let (training, held_out) = split(shape.vector_bytes(), sample);
         SegmentModel::train_on(shape, codec, &[training, held_out].concat())
@@ -264,9 +252,8 @@ impl SegmentModel {
         Some(SegmentModel { shape, codec })
     }
 
-    /// Creates the model of the DecoupleVS paper: one Huffman table for bytes with these counts.
-    /// Bytes are counted after the XOR with the base vector of their chunk. Chunks with and without
-    /// a base vector share the table.
+    /// The model of the DecoupleVS paper: one Huffman table, for bytes after the XOR with base
+    /// vectors.
     pub fn huffman(shape: Shape, counts: &xor_delta::ByteCounts) -> SegmentModel {
         SegmentModel {
             shape,
@@ -294,8 +281,7 @@ impl SegmentModel {
         self.shape.vector_bytes() + 1
     }
 
-    /// Appends the code of a vector to `out`. `base` is the base vector of the vector's chunk. Only
-    /// [`VectorCodec::Huffman`] accepts one.
+    /// Appends the code of a vector. Only [`VectorCodec::Huffman`] accepts a `base` vector.
     pub fn encode(
         &self,
         vector: &[u8],
@@ -316,8 +302,7 @@ impl SegmentModel {
         }
     }
 
-    /// Decodes `bytes`, the code of a vector, into `out`, which must have the vector's length.
-    /// After an error the contents of `out` are unspecified.
+    /// Decodes a vector into `out`, of the vector's length. After an error, `out` is unspecified.
     #[inline]
     pub fn decode(
         &self,
@@ -394,14 +379,11 @@ impl SegmentModel {
     }
 }
 
-/// The number of groups with which classes are trained.
 const GROUPS: usize = 128;
 
-/// Of a larger sample, the training uses about this number of bytes.
 const MAX_SAMPLE: usize = 4 << 20;
 
-/// Splits a sample into vectors for training and an eighth of the vectors for measuring. Both parts
-/// have vectors from the whole sample.
+/// Both parts have vectors from the whole sample.
 fn split(vector_bytes: usize, sample: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let count = sample.len() / vector_bytes;
     let taken = count.min((MAX_SAMPLE / vector_bytes).max(64));
@@ -418,8 +400,7 @@ fn split(vector_bytes: usize, sample: &[u8]) -> (Vec<u8>, Vec<u8>) {
     (training, held_out)
 }
 
-/// Copies a vector that is stored unchanged after the first `header` bytes of its code. The caller
-/// has checked the first byte.
+/// The caller has checked the first byte of the header.
 fn copy_stored(
     what: &'static str,
     bytes: &[u8],
@@ -458,8 +439,7 @@ mod tests {
         assert!(!best.classes_may_win(&sample));
         // For so few vectors, the function returns true without a trial.
         assert!(best.classes_may_win(&sample[..1_000 * 128]));
-        // In these vectors, each position has its own few bytes. Of all codecs, only `classes`
-        // makes use of this regularity.
+        // Each position has its own few bytes: a regularity that only `classes` uses.
         let sample: Vec<u8> = (0..4_000 * 32)
             .flat_map(|i| [i as u8 / 8 * 8 + (i / 32 % 3) as u8; 4])
             .collect();

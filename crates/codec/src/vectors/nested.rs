@@ -1,14 +1,10 @@
-//! Codes a vector in two parts, with nested precision. The *leading part* is precise enough for
-//! ranking. The leading part and the *trailing part* together restore every bit.
+//! Codes a vector in two parts, with nested precision. The *leading part* suffices for ranking.
+//! Together with the *trailing part*, it restores every bit.
 //!
-//! A step is a power of two. The *step number* n of an element that is not negative is the number
-//! of whole steps in the element. A negative float gets the number -1 - n, where n is the step
-//! number of its magnitude. So the step number of a float has the sign of the float, and the
-//! highest bits of its magnitude. The step number alone determines how many bits of an element of
-//! one step or more are left for the trailing part. For each element, the leading part has the
-//! difference between its step number and the median step number of its dimension. This difference
-//! is Huffman-coded. A reader of the leading part alone takes each element to be in the middle of
-//! its step. The trailing part has the remaining bits of each element:
+//! A step is a power of two. The *step number* n of an element is its number of whole steps. A
+//! negative float gets -1 - n, where n is the step number of its magnitude. The leading part has
+//! the step numbers less the median of their dimension, Huffman-coded. Decoded alone, an element is
+//! in the middle of its step. The trailing part has the remaining bits of each element:
 //!
 //! ```text
 //!   element                       leading                 trailing
@@ -43,8 +39,8 @@
 //!      .   129  code of exponents below a step
 //! ```
 //!
-//! For floats, both parts together are about as long as the code of a vector by another codec. The
-//! bits of a mantissa are random, so a mantissa bit takes the same space in either part.
+//! For floats, both parts together are about as long as another codec's code, since mantissa bits
+//! are random.
 
 mod division;
 
@@ -60,19 +56,14 @@ const MODEL: &str = "model of nested vectors";
 const LEADING: &str = "vector, leading part";
 const TRAILING: &str = "vector, trailing part";
 const LIMIT: u32 = 12;
-/// The number of bits before the step numbers in a leading part. The three constants below are
-/// masks of these bits.
+/// The bits before the step numbers in a leading part. The next three constants are their masks.
 const MODE: u32 = 3;
 const STORED: u8 = 1;
 const FAR: u8 = 2;
 const GIVEN: u8 = 4;
-/// The size in bytes of the number of a dimension. This number precedes each element that is stored
-/// unchanged in the leading part.
 const DIMENSION: usize = 2;
-/// The largest absolute value of a median in a model. If the true median is farther from zero, this
-/// value replaces it.
+/// The largest absolute value of a median in a model; larger ones are clamped.
 const MOST_MEDIAN: i32 = 1 << 14;
-/// The number of elements that one step of the decoder assembles.
 const BATCH: usize = 64;
 
 /// The model that divides the vectors of a file into two parts, and codes both parts.
@@ -92,7 +83,6 @@ pub struct NestedModel {
     exponent_words: Vec<(u16, u8)>,
 }
 
-/// The bits of the elements of a vector.
 fn elements(size: usize, vector: &[u8]) -> impl Iterator<Item = u32> {
     vector.chunks_exact(size).map(|bytes| {
         let mut four = [0; 4];
@@ -102,9 +92,7 @@ fn elements(size: usize, vector: &[u8]) -> impl Iterator<Item = u32> {
 }
 
 impl NestedModel {
-    /// Trains a model for vectors that resemble the sample. The sample has whole vectors, one after
-    /// the other. `step` is one of [`steps`](Self::steps), or a similar number. Returns `None` if
-    /// the element type has no such step.
+    /// Trains a model on a sample of whole vectors, with one of the [`steps`](Self::steps).
     pub fn train(shape: Shape, step: u8, sample: &[u8]) -> Option<NestedModel> {
         let division = Division::of(shape.element(), step)?;
         let (size, dim) = (shape.element().size(), shape.dim());
@@ -121,8 +109,7 @@ impl NestedModel {
                 exponents[usize::from(exponent)] += 1;
             }
         }
-        // The median is used and not the mean, since a few outliers may shift the mean away from
-        // all other elements.
+        // A few outliers would move a mean away from all other elements.
         let median = |numbers: &mut Vec<i32>| match numbers.len() {
             0 => 0,
             count => *numbers.select_nth_unstable(count / 2).1,
@@ -150,12 +137,8 @@ impl NestedModel {
         ))
     }
 
-    /// Returns the steps that are worth a trial for vectors that resemble the sample: at least one,
-    /// coarsest first. For floats, the first step is about half the standard deviation of an
-    /// element from the mean of its dimension. Each next step is half of the step before, down to
-    /// an eighth of the first step. With smaller steps, some elements would be too far from the
-    /// median. The deviation is the median over all dimensions, since a few dimensions may be much
-    /// wider.
+    /// The steps worth a trial, coarsest first. For floats, the first one is about half the median
+    /// standard deviation of a dimension, and each next one is half as large, down to an eighth.
     pub fn steps(shape: Shape, sample: &[u8]) -> Vec<u8> {
         if let Element::U8 | Element::I8 = shape.element() {
             return (1..=6).rev().collect();
@@ -176,13 +159,12 @@ impl NestedModel {
         }
         let variance = |(sum, squares): (&f64, &f64)| squares / rows - sum / rows * (sum / rows);
         let mut variances: Vec<f64> = sums.iter().zip(&squares).map(variance).collect();
-        // If all values of a dimension are equal, any step represents them, so the dimension is
-        // ignored.
+        // If all values of a dimension are equal, any step represents them.
         variances.retain(|&variance| variance > 0.0);
         variances.sort_by(f64::total_cmp);
         let variance = variances.get(variances.len() / 2).copied().unwrap_or(0.0);
         let (bias, most) = if half { (15, 30) } else { (127, 236) };
-        // If all vectors are equal, the variance is 0, and its logarithm becomes the least `i32`.
+        // If all vectors are equal, the logarithm of the variance becomes the least `i32`.
         let coarsest = (variance.sqrt().log2().floor() as i32).saturating_add(bias - 1);
         let mut steps: Vec<u8> = (0..4)
             .map(|finer| coarsest.saturating_sub(finer).clamp(2, most) as u8)
@@ -241,12 +223,12 @@ impl NestedModel {
         }
     }
 
-    /// The size of the longest leading part in bytes: one byte for each element, and one more.
+    /// The bytes of the longest leading part: one for each element, and one more.
     pub fn max_leading_bytes(&self) -> usize {
         self.shape.dim() + 1
     }
 
-    /// The size of the longest trailing part in bytes: one byte more than the vector.
+    /// The bytes of the longest trailing part: one more than the vector has.
     pub fn max_trailing_bytes(&self) -> usize {
         self.shape.vector_bytes() + 1
     }
@@ -272,8 +254,7 @@ impl NestedModel {
         Ok(())
     }
 
-    /// Appends the leading part of a vector. Returns true if elements are too far from the median
-    /// and this part stores them unchanged.
+    /// Returns whether this part stores elements that are too far from the median.
     fn encode_leading(&self, vector: &[u8], coded: &[i8], out: &mut Vec<u8>) -> bool {
         let (start, size) = (out.len(), self.shape.element().size());
         let far = |&i: &usize| is_far(coded[i]);
@@ -284,8 +265,7 @@ impl NestedModel {
             };
             lanes::encode(coded.len(), (mode.into(), MODE), put, out);
         };
-        // If an element is not finite, the vector cannot be ranked. So its leading part stores no
-        // elements unchanged.
+        // An element that is not finite makes the vector unfit for ranking.
         let mut all = elements(size, vector);
         if !far.is_empty() && all.all(|bits| self.division.is_finite(bits)) {
             encode(FAR | GIVEN, out);
@@ -345,7 +325,6 @@ impl NestedModel {
         }
     }
 
-    /// The number of mantissa bits of a float.
     #[inline(always)]
     fn mantissa(&self) -> u32 {
         match self.division {
@@ -354,15 +333,13 @@ impl NestedModel {
         }
     }
 
-    /// Decodes `leading`, a whole leading part, into a vector whose elements are in the middle of
-    /// their steps. `out` must have the vector's length. Returns whether all elements are within
-    /// [`error`](Self::error) of the vector's elements, like [`is_near`](Self::is_near). After an
-    /// error the contents of `out` are unspecified.
+    /// Decodes a whole leading part into `out`, of the vector's length. After an error, `out` is
+    /// unspecified. Returns the result of [`is_near`](Self::is_near).
     #[inline]
     pub fn decode_leading(&self, leading: &[u8], out: &mut [u8]) -> Result<bool, CodecError> {
         self.check(out.len())?;
-        // The step numbers are decoded into the last bytes of `out`. The elements then overwrite
-        // them from the front, as in `float_split`.
+        // The elements overwrite the step numbers, in the last bytes of `out`, from the front (see
+        // `float_split`).
         let given = self.numbers(leading, out)?;
         self.middles(out);
         let size = self.shape.element().size();
@@ -376,9 +353,7 @@ impl NestedModel {
         Ok(Self::is_near(leading))
     }
 
-    /// Rounds `vector` as coding and [`decode_leading`](Self::decode_leading) do, and writes it to
-    /// `out`, which must have the same length. No part is encoded, unless elements are too far
-    /// from the median.
+    /// Rounds `vector` into `out` as [`decode_leading`](Self::decode_leading) does.
     pub fn round(&self, vector: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
         self.check(vector.len())?;
         self.check(out.len())?;
@@ -392,7 +367,6 @@ impl NestedModel {
             *byte = coded as u8;
         }
         if any_far {
-            // The size of the leading part decides whether it stores such elements unchanged.
             let (mut leading, mut trailing) = (Vec::new(), Vec::new());
             self.encode(vector, &mut leading, &mut trailing)?;
             self.decode_leading(&leading, out)?;
@@ -402,8 +376,6 @@ impl NestedModel {
         Ok(())
     }
 
-    /// Replaces the coded step numbers in the last bytes of `out` by elements in the middle of
-    /// their steps.
     #[inline(always)]
     fn middles(&self, out: &mut [u8]) {
         match self.division {
@@ -419,17 +391,14 @@ impl NestedModel {
         }
     }
 
-    /// Whether a leading part gives all elements to within [`error`](Self::error). The result is
-    /// false if elements are too far from the median of their dimension, and the part does not
-    /// store them unchanged. The part does not store them if it has no space for all of them, or if
-    /// an element is not finite.
+    /// Whether all elements are within [`error`](Self::error). If far elements have no space in the
+    /// part, or an element is not finite, the result is false.
     #[inline]
     pub fn is_near(leading: &[u8]) -> bool {
         (leading.first()).is_some_and(|mode| mode & (FAR | GIVEN) != FAR)
     }
 
-    /// Decodes the coded step numbers into the last bytes of `out`. Returns the elements that the
-    /// leading part stores unchanged.
+    /// Decodes into the last bytes of `out`, and returns the elements that are stored unchanged.
     #[inline(always)]
     fn numbers<'a>(&self, leading: &'a [u8], out: &mut [u8]) -> Result<&'a [u8], CodecError> {
         let &mode = leading.first().ok_or_else(|| truncated(LEADING, leading))?;
@@ -445,7 +414,6 @@ impl NestedModel {
         Ok(given)
     }
 
-    /// Splits off the elements that a leading part stores unchanged at its end.
     #[cold]
     fn split_given<'a>(&self, leading: &'a [u8]) -> Result<(&'a [u8], &'a [u8]), CodecError> {
         let element = DIMENSION + self.shape.element().size();
@@ -470,8 +438,7 @@ impl NestedModel {
                 .as_chunks_mut::<4>()
                 .0;
             for ((float, &number), &middle) in floats.iter_mut().zip(&*numbers).zip(middles) {
-                // The computation is exact, since the values are whole numbers of half steps, below
-                // 2^16.
+                // Exact, since the values are whole numbers of half steps, below 2^16.
                 let value = (f32::from(number as i8) + middle) * step;
                 *float = value.to_le_bytes();
             }
@@ -487,8 +454,7 @@ impl NestedModel {
         }
     }
 
-    /// Decodes a vector from both of its whole parts into `out`, which must have the vector's
-    /// length. After an error the contents of `out` are unspecified.
+    /// Decodes a vector into `out`, of the vector's length. After an error, `out` is unspecified.
     pub fn decode(
         &self,
         leading: &[u8],
@@ -541,8 +507,6 @@ impl NestedModel {
         Ok(())
     }
 
-    /// Returns the element with a coded step number. The remaining bits of the element start at
-    /// `bit`. The result is `None` if there is no such element.
     #[inline(always)]
     fn element(
         &self,
@@ -652,19 +616,16 @@ impl NestedModel {
     }
 }
 
-/// Subtracts the median of the dimension from a step number. The result is clamped to the two
-/// values that mean "too far from the median".
+/// -128 and 127 mean "too far from the median".
 fn coded(number: i32, median: i16) -> i8 {
     (number - i32::from(median)).clamp(-128, 127) as i8
 }
 
-/// Whether a coded step number is one of the two values that mean "too far from the median".
 #[inline(always)]
 fn is_far(coded: i8) -> bool {
     coded == i8::MIN || coded == i8::MAX
 }
 
-/// The dimension and the bytes of an element that the leading part stores unchanged.
 #[inline(always)]
 fn given_element(bytes: &[u8]) -> (usize, &[u8]) {
     let (dimension, element) = bytes.split_at(DIMENSION);
@@ -674,7 +635,6 @@ fn given_element(bytes: &[u8]) -> (usize, &[u8]) {
     )
 }
 
-/// Returns the next `count` bits, at most 32. Bits beyond the end are zero.
 #[inline(always)]
 fn take(bytes: &[u8], bit: &mut usize, count: u32) -> u32 {
     const { assert!(WINDOW >= 32) };

@@ -1,17 +1,13 @@
-//! Combines vectors by XOR with the base vector of their chunk (sections 3.2 and 3.3 of the
-//! DecoupleVS paper).
-//!
-//! The base vector has, at each position, the most frequent byte of the chunk's vectors. A chunk
-//! gets a base vector if the XOR lowers the entropy of the bytes in the first tenth of the chunk's
-//! vectors. The layout stores the base vector with the metadata of the chunk, and passes it to
-//! [`SegmentModel::encode`](super::SegmentModel::encode) and `decode`. The only Huffman table of a
-//! segment is trained on the vectors after the XOR ([`ByteCounts`]).
+//! XOR of vectors with the base vector of their chunk, the most frequent byte at each position
+//! (sections 3.2 and 3.3 of the DecoupleVS paper). A chunk gets a base vector if the XOR lowers the
+//! entropy of its first tenth. The layout stores the base vector, and passes it to
+//! [`SegmentModel::encode`](super::SegmentModel::encode) and `decode`. A segment's Huffman table is
+//! trained after the XOR ([`ByteCounts`]).
 
-/// The first vectors of a chunk, one in this number, decide whether the chunk gets a base vector.
+/// The first vectors of a chunk, one in this number, decide about its base vector.
 const SAMPLE: usize = 10;
 
-/// Returns the most frequent byte of each position, in a chunk of vectors of `vector_bytes` bytes.
-/// If several bytes are equally frequent, the function takes the smallest.
+/// The most frequent byte of each position in a chunk; of equally frequent bytes, the smallest.
 pub fn base_vector(chunk: &[u8], vector_bytes: usize) -> Vec<u8> {
     (0..vector_bytes)
         .map(|position| {
@@ -25,11 +21,10 @@ pub fn base_vector(chunk: &[u8], vector_bytes: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Returns the base vector of a chunk, if the XOR with it lowers the entropy of the sample.
-/// Otherwise returns `None`.
+/// The base vector of a chunk, if the XOR with it lowers the entropy of the sample.
 ///
 /// # Panics
-/// The function panics if `vector_bytes` is zero.
+/// Panics if `vector_bytes` is zero.
 pub fn choose_base(chunk: &[u8], vector_bytes: usize) -> Option<Vec<u8>> {
     let base = base_vector(chunk, vector_bytes);
     let vectors = chunk.len() / vector_bytes;
@@ -40,8 +35,7 @@ pub fn choose_base(chunk: &[u8], vector_bytes: usize) -> Option<Vec<u8>> {
     (delta.entropy() < plain.entropy()).then_some(base)
 }
 
-/// The number of occurrences of each byte in vectors, after the XOR with the base vector of their
-/// chunk.
+/// The number of each byte in vectors, after the XOR with the base vector of their chunk.
 #[derive(Debug, Clone)]
 pub struct ByteCounts(pub(super) [u64; 256]);
 
@@ -57,8 +51,7 @@ impl ByteCounts {
         ByteCounts([0; 256])
     }
 
-    /// Counts the bytes of whole vectors of one chunk, which follow each other in the slice. `base`
-    /// is the base vector of the chunk.
+    /// Counts the bytes of whole vectors of one chunk with the base vector `base`.
     pub fn add(&mut self, vectors: &[u8], base: Option<&[u8]>) {
         match base.filter(|base| !base.is_empty()) {
             None => {
@@ -76,8 +69,7 @@ impl ByteCounts {
         }
     }
 
-    /// Returns the entropy in bits a byte. No code of single bytes takes fewer bits a byte. If no
-    /// bytes were counted, the entropy is 0.
+    /// The entropy in bits a byte, which bounds any code of single bytes; 0 without bytes.
     pub fn entropy(&self) -> f64 {
         let total: u64 = self.0.iter().sum();
         self.0
@@ -105,14 +97,12 @@ mod tests {
 
     #[test]
     fn a_chunk_has_a_base_only_where_it_lowers_the_entropy() {
-        // Each of the eight positions has a byte of its own. Without a base vector, the chunk has
-        // eight different bytes. After XOR with the base vector, all bytes are equal.
+        // Each of the eight positions has a byte of its own, so the XOR makes all bytes equal.
         let alike: Vec<u8> = (0..8000u32).map(|i| (i % 8) as u8 * 31).collect();
         assert_eq!(
             choose_base(&alike, 8),
             Some((0..8).map(|i| i * 31).collect())
         );
-        // All positions have the same distribution of bytes, so no base vector lowers the entropy.
         let random: Vec<u8> = (0..8000u32)
             .map(|i| (i.wrapping_mul(2_654_435_761) >> 29) as u8)
             .collect();

@@ -1,11 +1,9 @@
-//! Tests of adjacency lists. Decoding restores the lists, and no code is longer than the documented
-//! bound.
+//! Tests of adjacency lists.
 
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use stratann_codec::{CodecError, ListCodec, ListModel, ListTrainer, elias_fano};
 
-/// Returns neighbours that are mostly near `own`, as in a graph in locality order.
 fn near(own: u32, nodes: u32, degree: usize, seed: u64) -> Vec<u32> {
     let mut state = seed;
     let mut ids = std::collections::BTreeSet::new();
@@ -35,7 +33,6 @@ fn trained(nodes: u32, usual: u32, tables: usize) -> ListModel {
 }
 
 fn round_trip(model: &ListModel, own: u32, ids: &[u32]) -> (usize, ListCodec) {
-    // Other bytes precede and follow the code, as on a page.
     let mut bytes = vec![0xa5; 3];
     let codec = model.encode(own, ids, &mut bytes).unwrap();
     let end = bytes.len();

@@ -1,5 +1,4 @@
-//! Tests of the public interface of codecs. They share one binary, because each binary is linked
-//! separately.
+//! Tests in one binary, because each binary is linked separately.
 
 mod lists;
 mod nested;

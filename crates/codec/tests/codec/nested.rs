@@ -1,5 +1,4 @@
-//! Tests of nested precision. Both parts together restore the bits of any vector. The elements of
-//! the leading part alone are within half a step of the vector's elements.
+//! Tests of nested precision.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -18,8 +17,6 @@ fn numbers(seed: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// Returns numbers of a bell curve of this width. Their lowest bits are as random as in measured
-/// numbers.
 fn bell(seed: u64, width: f32) -> impl Iterator<Item = f32> {
     let (mut terms, mut noise) = (numbers(seed), numbers(seed + 1));
     std::iter::from_fn(move || {
@@ -33,7 +30,7 @@ fn bell(seed: u64, width: f32) -> impl Iterator<Item = f32> {
 }
 
 fn f16_bits(value: f32) -> u16 {
-    // This conversion is valid only for numbers that are normal as f16. It truncates the mantissa.
+    // Valid only for numbers that are normal as f16. The mantissa is truncated.
     let bits = value.to_bits();
     let exponent = (bits >> 23 & 255) as i32 - 127 + 15;
     (bits >> 16 & 0x8000) as u16
@@ -41,8 +38,7 @@ fn f16_bits(value: f32) -> u16 {
         | (bits >> 13 & 0x3ff) as u16
 }
 
-/// Returns vectors of an element type that resemble embeddings: the elements of some dimensions are
-/// far from zero.
+/// Like embeddings: the elements of some dimensions are far from zero.
 fn sample(element: Element, dim: usize, count: usize) -> Vec<u8> {
     let values = bell(3, 0.05)
         .take(dim * count)
@@ -60,8 +56,6 @@ fn shape(element: Element, dim: usize) -> Shape {
     Shape::new(element, dim).unwrap()
 }
 
-/// Trains a model for each proposed step, and for further steps, including the smallest and the
-/// largest.
 fn models(shape: Shape, sample: &[u8]) -> Vec<NestedModel> {
     let mut steps = NestedModel::steps(shape, sample);
     steps.extend([1, 2, 7, 30, 127, 236]);
@@ -71,7 +65,6 @@ fn models(shape: Shape, sample: &[u8]) -> Vec<NestedModel> {
         .collect()
 }
 
-/// The value of each element.
 fn values(element: Element, vector: &[u8]) -> Vec<f64> {
     match element {
         Element::F32 => (vector.as_chunks::<4>().0.iter())
@@ -104,8 +97,6 @@ fn parts(model: &NestedModel, vector: &[u8]) -> (Vec<u8>, Vec<u8>) {
     (leading.split_off(2), trailing.split_off(3))
 }
 
-/// Returns the lengths of both parts of a vector. Checks that decoding restores the vector, and
-/// that the error of the leading part is within the bound that the model gives.
 fn round_trip(model: &NestedModel, vector: &[u8]) -> (usize, usize) {
     let (leading, trailing) = parts(model, vector);
     assert!(leading.len() <= model.max_leading_bytes());
@@ -154,8 +145,6 @@ fn both_parts_give_back_every_dimension() {
     }
 }
 
-/// Returns floats of every exponent, with either sign, and with mantissas that include the smallest
-/// and the largest. None is NaN.
 fn of_every_exponent(element: Element) -> Vec<u8> {
     match element {
         Element::F32 => (0..=0xff)
@@ -180,8 +169,6 @@ fn any_exponent_comes_back() {
         let extremes = of_every_exponent(element);
         let dim = extremes.len() / element.size();
         let shape = shape(element, dim);
-        // The models are trained on these vectors, on ordinary vectors, on no vectors, and on
-        // vectors that repeat one float.
         let ones = vec![0x3c; extremes.len()];
         for rows in [
             extremes.repeat(3),
@@ -193,8 +180,7 @@ fn any_exponent_comes_back() {
                 round_trip(&model, &extremes);
                 round_trip(&model, &vec![0; extremes.len()]);
                 round_trip(&model, &vec![0xff; extremes.len()]);
-                // All elements of these vectors are equal, so no element is stored unchanged
-                // because of another element.
+                // All elements are equal, so none is stored unchanged because of another.
                 for float in extremes.chunks_exact(element.size()).step_by(5) {
                     round_trip(&model, &float.repeat(dim));
                 }
@@ -226,7 +212,6 @@ fn the_parts_together_are_as_long_as_the_whole() {
                 "{element:?}, step {step}: {leading} + {trailing} for {}",
                 code.len()
             );
-            // If the step is halved, each element needs about one more bit.
             assert!(leading as f64 > before as f64 + 0.8 * 384.0 * 600.0 / 8.0);
             before = leading;
         }
@@ -249,7 +234,7 @@ fn floats_that_once_were_shorter_lose_their_zeros() {
                 .map(|(leading, trailing)| leading + trailing)
                 .sum();
             assert!(bytes as f64 <= rows.len() as f64 * f64::from(28 - zeros) / 32.0);
-            // This vector has ones in mantissa bits that are zero in the whole sample.
+            // A vector with ones in mantissa bits that are zero in the whole sample.
             let full: Vec<u8> = bell(9, 0.05).take(128).flat_map(f32::to_le_bytes).collect();
             round_trip(&model, &full);
         }
@@ -272,8 +257,6 @@ fn what_is_too_far_is_given_or_said_to_be() {
             let (leading, trailing) = parts(&model, row);
             assert!(NestedModel::is_near(&leading));
             assert!(model.decode_leading(&leading, &mut out).unwrap());
-            // One or two outliers are stored unchanged in the leading part, and need no bytes in
-            // the trailing part.
             let mut vector = row.to_vec();
             for (count, at) in [(1, 40), (2, 127)] {
                 vector[at * size..(at + 1) * size].copy_from_slice(&far);
@@ -282,7 +265,6 @@ fn what_is_too_far_is_given_or_said_to_be() {
                 assert!(model.decode_leading(&with, &mut out).unwrap());
                 assert_eq!(out[at * size..(at + 1) * size], far, "{count}");
                 round_trip(&model, &vector);
-                // If the stored dimension or the count is changed, decoding fails.
                 let mut wrong = with.clone();
                 let place = with.len() - 2 - (2 + size);
                 wrong[place] ^= 128;
@@ -297,8 +279,6 @@ fn what_is_too_far_is_given_or_said_to_be() {
                 wrong[count] -= 2;
                 assert!(model.decode(&wrong, &without, &mut out).is_err());
             }
-            // The leading part does not store numbers that are not finite, nor more outliers than
-            // it has space for.
             let many = far.repeat(128);
             let (leading, _) = parts(&model, &many);
             assert!(!NestedModel::is_near(&leading));
@@ -315,7 +295,6 @@ fn what_is_too_far_is_given_or_said_to_be() {
     let rows = sample(Element::F32, 64, 200);
     let step = NestedModel::steps(shape, &rows)[2];
     let model = NestedModel::train(shape, step, &rows).unwrap();
-    // The elements are random bits, so they are unlike the sample.
     let noise: Vec<u8> = numbers(7).take(256).map(|x| x as u8 & 0xbf).collect();
     round_trip(&model, &noise);
 }
@@ -352,7 +331,6 @@ fn what_does_not_fit_the_model_is_refused() {
     assert_eq!(NestedModel::steps(shape(Element::F32, 4), &[0; 160]), [2]);
 }
 
-/// Returns models of every element type, which are trained once.
 fn all_models() -> &'static [NestedModel] {
     static MODELS: OnceLock<Vec<NestedModel>> = OnceLock::new();
     MODELS.get_or_init(|| {
@@ -388,7 +366,6 @@ proptest! {
             let mut out = vec![0; model.shape().vector_bytes()];
             let _ = model.decode_leading(&leading, &mut out);
             let _ = model.decode(&leading, &trailing, &mut out);
-            // The parts have the lengths of real parts, and often a valid mode.
             leading.resize(model.max_leading_bytes(), modes.0);
             leading[0] = modes.0 | 1;
             trailing.resize(model.max_trailing_bytes(), modes.1);
@@ -434,8 +411,6 @@ proptest! {
             let bit = flip.index(8 * bytes.len());
             bytes[bit / 8] ^= 1 << (bit % 8);
             if let Ok(damaged) = NestedModel::from_bytes(&bytes) {
-                // The damage may have changed the shape of the model. Vectors of the changed shape
-                // must still be restored.
                 let vector = vec![3; damaged.shape().vector_bytes()];
                 round_trip(&damaged, &vector);
             }

@@ -1,4 +1,4 @@
-//! Tests of vectors: with every codec, decoding restores them bit for bit.
+//! Tests of vectors.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -23,7 +23,6 @@ fn numbers(seed: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// Returns numbers of a bell curve of this width.
 fn bell(seed: u64, width: f32) -> impl Iterator<Item = f32> {
     let mut numbers = numbers(seed);
     std::iter::from_fn(move || {
@@ -36,7 +35,7 @@ fn bell(seed: u64, width: f32) -> impl Iterator<Item = f32> {
 }
 
 fn f16_bits(value: f32) -> u16 {
-    // This conversion is valid only for numbers that are normal as f16. It truncates the mantissa.
+    // Valid only for numbers that are normal as f16. The mantissa is truncated.
     let bits = value.to_bits();
     let exponent = (bits >> 23 & 255) as i32 - 127 + 15;
     (bits >> 16 & 0x8000) as u16
@@ -44,11 +43,9 @@ fn f16_bits(value: f32) -> u16 {
         | (bits >> 13 & 0x3ff) as u16
 }
 
-/// Returns vectors of an element type that resemble embeddings and descriptors.
 fn sample(element: Element, dim: usize, count: usize) -> Vec<u8> {
     let values = bell(3, 0.1).take(dim * count);
     match element {
-        // The lowest bits are as random as in measured numbers.
         Element::F32 => values
             .zip(numbers(6))
             .flat_map(|(x, noise)| (x.to_bits() ^ (noise >> 19)).to_le_bytes())
@@ -57,8 +54,7 @@ fn sample(element: Element, dim: usize, count: usize) -> Vec<u8> {
         Element::U8 | Element::I8 => values
             .enumerate()
             .map(|(i, x)| {
-                // The width depends on the position, and on the kind of the vector. Vectors of two
-                // kinds alternate.
+                // The width depends on the position, and on which of two kinds the vector has.
                 let kind = i / dim % 2 * dim / 2;
                 (x * (4 * ((i + kind) % dim) + 3) as f32 / dim as f32 * 100.0) as i8 as u8
             })
@@ -124,8 +120,6 @@ fn extreme_vectors_come_back() {
     for element in ELEMENTS {
         let shape = shape(element, 64);
         let size = shape.vector_bytes();
-        // NaNs with payloads, infinities, zeros of both signs, denormals, and the largest and
-        // smallest numbers.
         let floats: Vec<u8> = [
             0x7fc0_0001u32,
             0xffff_ffff,
@@ -164,7 +158,6 @@ fn extreme_vectors_come_back() {
             vec![255; size],
         ];
         let mut samples = vec![sample(element, 64, 2000), Vec::new()];
-        // Each of these samples repeats a single vector.
         samples.extend(extremes.iter().map(|vector| vector.repeat(1100)));
         for rows in samples {
             for model in models(shape, &rows) {
@@ -186,7 +179,7 @@ fn equal_vectors_become_short() {
     let mut counts = xor_delta::ByteCounts::new();
     counts.add(&rows, Some(&base));
     let model = SegmentModel::huffman(shape, &counts);
-    // Each byte needs one bit, since no word of a Huffman code is shorter.
+    // No word of a Huffman code is shorter than one bit.
     assert!(round_trip(&model, &vector, Some(&base)) <= 18);
     round_trip(&model, &rows[1..129], Some(&base));
 }
@@ -235,7 +228,6 @@ fn floats_that_once_were_shorter_lose_their_zeros() {
             "{zeros}: {coded} of {}",
             rows.len()
         );
-        // This vector has ones in mantissa bits that are zero in the whole sample.
         let full: Vec<u8> = bell(9, 0.05).take(dim).flat_map(f32::to_le_bytes).collect();
         let bytes = round_trip(&model, &full, None);
         assert_eq!(bytes == full.len() + 1, zeros > 0);
@@ -265,8 +257,7 @@ fn what_does_not_fit_the_model_is_refused() {
                 ..
             })
         ));
-        // A code must fill its slice. If the slice has another length, decoding gives an error or
-        // another vector.
+        // With another length of the slice, decoding gives an error or another vector.
         for other in [&bytes[..bytes.len() - 1], &[&bytes[..], &[0]].concat()] {
             let outcome = model.decode(other, None, &mut out);
             assert!(outcome.is_err() || out != rows[..32]);
@@ -296,12 +287,10 @@ fn what_does_not_fit_the_model_is_refused() {
         assert!(Shape::new(Element::F32, dim).is_err());
     }
     assert!(Shape::new(Element::F32, 65_536).is_ok());
-    // `FloatSplit` needs floats, and `Classes` needs more vectors.
     assert!(SegmentModel::train_codec(shape32, VectorCodec::FloatSplit, &rows).is_none());
     assert!(SegmentModel::train_codec(shape32, VectorCodec::Classes, &rows[..3200]).is_none());
 }
 
-/// Returns models of every codec and element type, which are trained once.
 fn all_models() -> &'static [SegmentModel] {
     static MODELS: OnceLock<Vec<SegmentModel>> = OnceLock::new();
     MODELS.get_or_init(|| {
@@ -337,7 +326,6 @@ proptest! {
             let mut out = vec![0; model.shape().vector_bytes()];
             let _ = model.decode(&bytes, None, &mut out);
             if let Some(byte) = bytes.first_mut() {
-                // Makes the first byte a valid mode or group more often.
                 *byte = first;
             }
             let _ = model.decode(&bytes, None, &mut out);
@@ -377,8 +365,6 @@ proptest! {
             let bit = flip.index(8 * bytes.len());
             bytes[bit / 8] ^= 1 << (bit % 8);
             if let Ok(damaged) = SegmentModel::from_bytes(&bytes) {
-                // The damage may have changed the shape of the model. Vectors of the changed shape
-                // must still be restored.
                 let vector = vec![3; damaged.shape().vector_bytes()];
                 round_trip(&damaged, &vector, None);
             }

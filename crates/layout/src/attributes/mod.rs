@@ -1,7 +1,4 @@
 //! Attributes and payloads of vectors: typed values by name, and a text in JSON.
-//!
-//! [`value`] has the types of attributes. [`row`] has the attributes and payload of one vector, and
-//! their encoding in logs and files.
 
 pub mod row;
 pub mod value;
@@ -22,7 +19,7 @@ pub const MOST_PAYLOAD: usize = 64 << 10;
 /// The most bytes of an encoded row.
 pub const MOST_ROW: usize = 256 << 10;
 
-/// If `name` is not a valid name of a column, the rule that it breaks; otherwise `None`.
+/// The rule that `name` breaks as a name of a column, if any.
 pub fn name_fault(name: &str) -> Option<&'static str> {
     if name.is_empty() || name.len() > MOST_NAME {
         return Some("1 to 128 bytes of UTF-8");

@@ -1,5 +1,4 @@
-//! The attributes and payload of one vector, and their encoding in records of the log and in files
-//! of rows.
+//! The attributes and payload of one vector, and their encoding in the log and in files of rows.
 //!
 //! | bytes | contents |
 //! |---|---|
@@ -22,7 +21,7 @@
 //! | 2, .. | string: its number of bytes, then the bytes, UTF-8 |
 //! | 2, .. | list (types 6, 7): its number of items, then each as a string or integer |
 //!
-//! Each row has exactly one encoding. Any other bytes are refused.
+//! Each row has exactly one encoding.
 
 use std::collections::BTreeMap;
 
@@ -32,10 +31,9 @@ use super::{ColumnType, MOST_COLUMNS, MOST_ITEMS, MOST_PAYLOAD, MOST_ROW, MOST_S
 use super::{MOST_NAME, name_fault};
 use crate::error::LayoutError;
 
-/// Version of the encoding.
 const VERSION: u8 = 1;
 
-/// The attributes and payload of a vector. In an index without columns, rows are usually empty.
+/// The attributes and payload of a vector.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
     /// The attributes by name. A missing value has no entry.
@@ -53,8 +51,7 @@ impl Row {
     /// Appends the encoded row.
     ///
     /// # Errors
-    /// [`LayoutError::Attribute`] if a name, a value, the payload or the whole row exceeds its
-    /// limits. Then nothing is appended.
+    /// [`LayoutError::Attribute`] if anything exceeds its limits. Then nothing is appended.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), LayoutError> {
         let begin = out.len();
         let outcome = self.append(out);
@@ -251,7 +248,6 @@ fn append_text(text: &str, out: &mut Vec<u8>) {
     out.extend(text.as_bytes());
 }
 
-/// Appends a value within its limits.
 fn append_value(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Boolean(value) => out.push((*value).into()),
@@ -270,7 +266,6 @@ fn append_value(value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-/// The bytes of a row, and the number of bytes that were read.
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -442,7 +437,6 @@ mod tests {
         expected.extend([1, b'b', 1, 1, 1, 2, 0, 0, 0, b'{', b'}']);
         assert_eq!(bytes, expected);
         assert_eq!(encoded(&Row::default()), [1, 0, 0, 0]);
-        // Minus zero has the bytes of zero.
         let zero = encoded(&row(&[("f", 0.0.into())], None));
         assert_eq!(encoded(&row(&[("f", (-0.0).into())], None)), zero);
     }

@@ -78,7 +78,7 @@ impl fmt::Display for ColumnType {
     }
 }
 
-/// A value of an attribute. If a value is missing, the [`Row`](super::Row) has no entry for it.
+/// A value of an attribute; a missing one has no entry in the [`Row`](super::Row).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// True or false.

@@ -1,17 +1,16 @@
 //! The dead records of a segment, as slots of pages.
 
-/// The dead slots of each page of a segment. Without garbage, this value takes no memory.
+/// The dead slots of each page of a segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeadSlots {
-    /// The end of each page's slots in `slots`. Pages after the last one with dead slots are
-    /// omitted.
+    /// The end of each page's slots in `slots`, up to the last page with dead slots.
     ends: Vec<u32>,
     /// The slots of all pages in order, ascending within a page.
     slots: Vec<u16>,
 }
 
 impl DeadSlots {
-    /// Adds the ascending dead slots of a page, which must come after all pages with slots so far.
+    /// Adds the ascending dead slots of a page after all pages with slots so far.
     pub fn push(&mut self, page: u32, slots: &[u16]) {
         if !slots.is_empty() {
             let end = self.slots.len() as u32;

@@ -4,7 +4,6 @@ use super::*;
 
 const V: usize = 3;
 
-/// Nodes 100 to 109 in chunks of 4, on 6 pages.
 fn sample() -> ChunksFile {
     ChunksFile {
         model: vec![7, 8, 9, 10, 11],
@@ -41,8 +40,7 @@ const SPAN: SegmentSpan = SegmentSpan {
     pages: 6,
 };
 
-/// The same pages after a merge that kept them, as nodes 0 to 5. The dead records are slots 0 and 2
-/// of the first page, all of page 3, and the last record.
+/// Nodes 0 to 5. The dead records are slots 0 and 2 of the first page, page 3, and the last record.
 fn kept() -> ChunksFile {
     sample().with_dead(100, 0, &[(0, 0), (0, 2), (3, 0), (5, 1)])
 }
@@ -88,7 +86,7 @@ fn bytes_stand_where_the_table_says() {
     assert_eq!(bytes[17..29], [0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0]);
     assert_eq!(bytes[29..37], [102, 0, 0, 0, 103, 0, 0, 0]);
     assert_eq!(bytes[37..40], [1, 2, 3]);
-    // A chunk needs the bytes of the paper's formula: 4 for each page, 12 more, and its base.
+    // The paper's formula: 4 for each page, 12 more, and the base.
     assert_eq!(bytes.len(), 17 + 3 * 12 + 6 * 4 + 2 * V);
 }
 
@@ -108,8 +106,7 @@ fn a_node_has_one_chunk() {
 #[test]
 fn every_contradiction_is_refused() {
     let text = refused(|file| file.chunks[1].first_page = 3);
-    // The first chunk has bytes 17..40 of the payload. The first block has 4 more bytes for its
-    // checksum.
+    // The first chunk has bytes 17..40 of the payload; the first block adds 4 bytes of checksum.
     assert!(
         text.starts_with(
             "chunks-0: first page of a chunk at offset 4140 is 3; expected 2. Restore"
@@ -237,19 +234,16 @@ fn garbage_stands_where_the_table_says() {
         .collect();
     assert_eq!(boundaries, [&[0, 1][..], &[2, 2, 4], &[5]]);
     let bytes = file.encode();
-    // Chunk 0 begins after the model. Its fields are bits, boundaries, base, the counts of its two
-    // pages, and slots.
+    // Bits, boundaries, base, the counts of its two pages, and slots.
     assert_eq!(bytes[25..29], [3, 0, 0, 0]);
     assert_eq!(bytes[37..40], [1, 2, 3]);
     assert_eq!(bytes[40..48], [2, 0, 0, 0, 0, 0, 2, 0]);
-    // Chunk 1 has no base.
     assert_eq!(bytes[48 + 8..48 + 12], [2, 0, 0, 0]);
     assert_eq!(bytes[48 + 24..48 + 32], [0, 0, 1, 0, 0, 0, 0, 0]);
     let with = 2 * 6 + 2 * 4;
     assert_eq!(bytes.len(), sample().encode().len() + with);
     assert_eq!(ChunksFile::decode(&bytes, KEPT, V, "f").unwrap(), file);
-    // If a merge adds no garbage, the nodes only get new numbers. The format is the format of a
-    // segment without garbage.
+    // The format is that of a segment without garbage.
     let moved = sample().with_dead(100, 40, &[]);
     let span = SegmentSpan { first: 40, ..SPAN };
     assert_eq!(
@@ -274,8 +268,7 @@ fn garbage_stands_where_the_table_says() {
     assert_eq!(begins.chunk_of(0, 0), Some(&begins.chunks[0]));
 }
 
-/// Nodes 100 to 109 on the same pages. The third and the fourth page continue. No record starts on
-/// the fifth page, nor on an additional last page.
+/// Two pages continue. No record starts on the fifth page, nor on an additional last page.
 fn running_on() -> (ChunksFile, SegmentSpan) {
     let mut file = sample();
     file.chunks[1].boundaries = vec![104, 107, 107];
@@ -292,8 +285,6 @@ fn what_runs_on_stands_where_the_table_says() {
     let (file, span) = running_on();
     assert!(file.counts(100).eq([3, 1, 1, 3, 0, 2, 0]));
     let bytes = file.encode();
-    // Chunk 1 begins at 40. Its fields are bits, three boundaries, and a bit for each page. The
-    // first two bits are set.
     assert_eq!(bytes[48..52], [4, 0, 0, 0]);
     assert_eq!(bytes[64..65], [0b11]);
     assert_eq!(bytes[65 + 8..65 + 12], [5, 0, 0, 0]);
@@ -302,7 +293,6 @@ fn what_runs_on_stands_where_the_table_says() {
     assert_eq!(back, file);
     let pages = back.pages(100);
     assert_eq!((pages.page_of(107), pages.page_of(108)), (3, 5));
-    // With garbage, no record starts on the continuation pages either.
     let kept = file.with_dead(100, 0, &[(3, 0), (3, 2), (5, 1)]);
     assert!(kept.records(0).eq(file.counts(100)));
     let span = SegmentSpan {
@@ -326,21 +316,18 @@ fn every_contradiction_of_what_runs_on_is_refused() {
         let error = ChunksFile::decode(&bytes, span, V, "chunks-0").unwrap_err();
         error.to_string()
     };
-    // In turn the bits claim that no page continues, that the last page continues, and that a page
-    // beyond the end continues.
+    // Bits by which no page, the last page, or a page beyond the end continues.
     for bits in [0, 0b111, 0b1011] {
         let text = refused(&file, Some((64, bits)));
         let expected = "bits of pages with a spanning record at offset 4164";
         assert!(text.contains(expected), "{bits}: {text}");
     }
-    // If the record before a page does not continue on it, the page must have a record.
     let text = refused(&file, Some((64, 1)));
     assert!(text.contains("is 107; expected 108 to"), "{text}");
     let mut other = file.clone();
     other.runs = RunsOn::default();
     let text = refused(&other, None);
     assert!(text.contains("last node of a page"), "{text}");
-    // The last page of a chunk cannot continue.
     other = file.clone();
     other.runs.set(4);
     let text = refused(&other, None);
@@ -364,7 +351,6 @@ fn every_contradiction_of_garbage_is_refused() {
             8,
             "bits of a chunk at offset 4125 is 8; expected 0 to 7",
         ),
-        // Without its garbage, the first page would have one record fewer than it really has.
         (25, 1, "last node of a chunk"),
         (29, 1, "last node of a page"),
         (33, 0, "is 0; expected 1 to 1"),
@@ -401,7 +387,6 @@ fn every_contradiction_of_garbage_is_refused() {
     for span in [more(10, 0), more(5, 5), more(7, 3), more(6, 5), more(0, 10)] {
         refused(&bytes, span);
     }
-    // A segment whose manifest entry names no garbage has none.
     let text = refused(&bytes, SegmentSpan { first: 0, ..SPAN });
     assert!(text.contains("dead slots of all chunks"), "{text}");
     // The bit says that the chunk has dead slots, but all counts of them are zero.
@@ -421,7 +406,6 @@ fn the_formula_is_the_papers() {
     let overhead = chunk_overhead(4 << 20, 1.0, 128);
     assert!((overhead - (140.0 / 4_194_304.0 + 1.0 / 1024.0)).abs() < 1e-12);
     assert_eq!(chunk_bytes_for(overhead, 1.0, 128), Some(4 << 20));
-    // The boundaries alone need 1/1024.
     assert_eq!(chunk_bytes_for(1.0 / 1024.0, 1.0, 128), None);
     assert_eq!(chunk_bytes_for(0.0005, 1.0, 128), None);
     assert_eq!(chunk_bytes_for(f64::NAN, 1.0, 128), None);
@@ -431,7 +415,6 @@ fn the_formula_is_the_papers() {
     assert_eq!(chunk_overhead(0, 1.0, 128), f64::INFINITY);
 }
 
-/// Any segment: its file, and its description in the manifest.
 fn any_segment() -> impl Strategy<Value = (ChunksFile, SegmentSpan)> {
     let pages = prop::collection::vec(0u32..40, 0..60);
     let model = prop::collection::vec(any::<u8>(), 0..20);
@@ -446,7 +429,6 @@ fn any_segment() -> impl Strategy<Value = (ChunksFile, SegmentSpan)> {
             let (mut nodes, mut number) = (0u32, 0);
             pages.reverse();
             while let Some(mut count) = pages.pop() {
-                // A page on which no record starts continues the record of an earlier page.
                 if count == 0 || bases >> (number % 61) & 3 == 0 {
                     let Some(chunk) = file
                         .chunks
@@ -463,7 +445,6 @@ fn any_segment() -> impl Strategy<Value = (ChunksFile, SegmentSpan)> {
                         continue;
                     }
                 }
-                // A page belongs to one chunk, so it is cut at the chunk's end.
                 let room = chunk_vectors - nodes % chunk_vectors;
                 if count > room {
                     pages.push(count - room);
@@ -517,8 +498,6 @@ proptest! {
         to in 0u32..1000,
         fates in prop::collection::vec(0u8..4, 1..500),
     ) {
-        // For each record, the list has its page, its slot, and the merge in which the record dies:
-        // the first, the second, or none.
         let mut records = Vec::new();
         for (page, count) in (0u32..).zip(file.counts(span.first)) {
             for slot in 0..count {
@@ -540,7 +519,6 @@ proptest! {
         prop_assert!(kept.records(to).map(usize::from).eq(
             (0..span.pages as u32).map(|page| records.iter().filter(|record| record.0 == page).count())
         ));
-        // The nodes are the surviving records, in their order.
         let directory = kept.pages(to);
         let left = records.iter().filter(|record| record.2 > 1);
         for (node, &(page, slot, _)) in (to..).zip(left) {

@@ -1,14 +1,9 @@
-//! The changes of a cluster index since its build: rewritten clusters, clusters that were split
-//! off, and new vectors.
+//! The changes of a cluster index since its build: rewritten and split clusters, and new vectors.
 //!
 //! The files of the build stay unchanged. Each checkpoint that moves vectors into clusters adds a
-//! *segment*: a file of posting lists, of the same kind as the file of the build, with the changed
-//! clusters. If vectors are stored once, the checkpoint also adds a file of
-//! [members](super::member) with the new vectors. This table describes all these files. If a
-//! cluster has several posting lists, the current one is the last one in the latest segment.
-//!
-//! The numbers of new vectors continue after the build's numbers. A file of members begins with
-//! vector `first` instead of 0. So `n - first` members come between the header and vector `n`.
+//! *segment*, a file of posting lists with the changed clusters. If vectors are stored once, it
+//! also adds a file of [members](super::member) with the new vectors, which begins with vector
+//! `first`. The current posting list of a cluster is the last one in the latest segment.
 //!
 //! Payload of a [stream](crate::stream) of kind `Amended`, little-endian; `s` segments of posting
 //! lists, `e` posting lists in all of them, `m` files of members:
@@ -38,7 +33,7 @@ pub const FORMAT_VERSION: u32 = 1;
 /// A segment of posting lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtentSegment {
-    /// The number of the file, which is a part of the file's role in the manifest.
+    /// The number of the file, a part of its role in the manifest.
     pub number: u32,
     /// The posting lists of the segment, in the order of the file.
     pub extents: Vec<AmendedExtent>,
@@ -58,10 +53,9 @@ pub struct AmendedExtent {
 /// A file of members that was written after the build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberSegment {
-    /// The number of the file, which is a part of the file's role in the manifest.
+    /// The number of the file, a part of its role in the manifest.
     pub number: u32,
-    /// The number of the first vector in the file. The file ends before the first vector of the
-    /// next file. The last file ends with the last vector of the index.
+    /// The number of the first vector in the file, which ends before the next file's first vector.
     pub first: u32,
 }
 
@@ -118,14 +112,10 @@ impl AmendedFile {
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    /// Decodes a payload. The build had `built` vectors, and the index now has `vectors` vectors.
-    /// `file` is the name in errors.
+    /// Decodes a payload. The build had `built` vectors, and the index now has `vectors`.
     ///
     /// # Errors
-    /// Fails if the length does not match the counts, there is no cluster, a posting list is too
-    /// short, or the cluster of a posting list does not exist. Other errors: segments that are
-    /// empty or do not ascend, and files of members whose first vectors do not ascend from the end
-    /// of the build.
+    /// Fails if a length, a cluster, or the order of segments or first vectors is wrong.
     pub fn decode(
         payload: &[u8],
         (built, vectors): (u32, u32),

@@ -1,5 +1,4 @@
-//! Posting lists of clusters, called *extents* in code. A probe of a cluster reads one posting
-//! list.
+//! Posting lists of clusters, called *extents* in code. A probe of a cluster reads one of them.
 //!
 //! ```text
 //! file: | header block | list 0 | zeros | list 1 | zeros | ...    zeros up to whole blocks
@@ -18,8 +17,8 @@
 //! | 16 + a | … | the vectors |
 //!
 //! A vector is a cluster's *own* if no other cluster is nearer to it. If each vector is stored
-//! once, all `r` vectors are the cluster's own. In a replicated file `a` is 0, a vector is an
-//! *entry*, and the checksum covers the whole posting list:
+//! once, all `r` vectors are own ones. In a replicated file `a` is 0, the checksum covers the whole
+//! posting list, and a vector is an *entry*:
 //!
 //! | offset | bytes | contents |
 //! |---|---|---|
@@ -27,9 +26,9 @@
 //! | v | 4 | its number |
 //! | v + 4 | 0, 4 or 8 | its external id |
 //!
-//! In a grouped file a vector is a [member](super::member) with a checksum of its own, and its
-//! number follows from its position. The checksum of the posting list covers the bytes before the
-//! vectors. In a file of postings `r` is 0.
+//! In a grouped file a vector is a [member](super::member) with a checksum of its own, and the
+//! checksum of the posting list covers the bytes before the vectors. In a file of postings `r` is
+//! 0.
 
 use super::ClusterShape;
 use super::member::Members;
@@ -52,7 +51,7 @@ pub enum ExtentKind {
 }
 
 impl ExtentKind {
-    /// The contents of the posting lists in a file of this kind; `None` if it has no posting lists.
+    /// The contents of a file of this kind; `None` if it has no posting lists.
     pub fn of(kind: FileKind) -> Option<ExtentKind> {
         match kind {
             FileKind::Replicated => Some(Self::Replicated),
@@ -62,8 +61,7 @@ impl ExtentKind {
         }
     }
 
-    /// The offsets of posting lists are multiples of this: a block if whole clusters are read from
-    /// an SSD, otherwise a cache line.
+    /// The alignment of posting lists: a block to read from an SSD, otherwise a cache line.
     pub fn alignment(self) -> u64 {
         match self {
             Self::Replicated => BLOCK as u64,
@@ -110,7 +108,7 @@ impl ExtentBuilder {
     /// Empties the posting list. `others` is the code of the numbers of other members.
     ///
     /// # Panics
-    /// Panics if `others` is not empty in a replicated file, which does not store `others`.
+    /// Panics if `others` is not empty in a replicated file.
     pub fn start(&mut self, others: &[u8]) {
         assert!(
             others.is_empty() || self.kind != ExtentKind::Replicated,
@@ -123,9 +121,7 @@ impl ExtentBuilder {
         (self.records, self.own) = (0, 0);
     }
 
-    /// Appends vector `node`. `own` says that no other cluster is nearer to the vector. The caller
-    /// must append such vectors first. In a group, vectors come in the order of their numbers, and
-    /// `own` is true for all of them.
+    /// Appends vector `node`. `own` vectors, to which no other cluster is nearer, come first.
     ///
     /// # Panics
     /// Panics if the file has postings only, or the vector has the wrong length.
@@ -164,8 +160,7 @@ impl ExtentBuilder {
     }
 }
 
-/// The end of the bytes that the checksum of a posting list covers. The caller ensures that the
-/// fixed part exists.
+/// The fixed part of the posting list must exist.
 fn covered(kind: ExtentKind, bytes: &[u8]) -> usize {
     match kind {
         ExtentKind::Replicated => bytes.len(),
@@ -173,13 +168,12 @@ fn covered(kind: ExtentKind, bytes: &[u8]) -> usize {
     }
 }
 
-/// A posting list that is read in place.
+/// A posting list, read in place.
 #[derive(Clone, Copy, Debug)]
 pub struct ExtentView<'a> {
     kind: ExtentKind,
     shape: &'a ClusterShape,
     bytes: &'a [u8],
-    /// The offset of the vectors.
     at: usize,
     stride: usize,
     records: u32,
@@ -198,8 +192,7 @@ pub struct ExtentPlace<'a> {
 }
 
 impl<'a> ExtentView<'a> {
-    /// Opens the posting list whose bytes are exactly `bytes`. With `check`, its checksum is
-    /// verified.
+    /// Opens the posting list whose bytes are exactly `bytes`. With `check`, verifies its checksum.
     ///
     /// # Errors
     /// Fails if the checksum is wrong, or the length does not match the counts.
@@ -280,8 +273,7 @@ impl<'a> ExtentView<'a> {
         self.records
     }
 
-    /// The number of the cluster's own vectors, which are the first ones. No other cluster is
-    /// nearer to them.
+    /// The number of the cluster's own vectors, which are the first ones.
     pub fn own(&self) -> u32 {
         self.own
     }

@@ -6,15 +6,14 @@
 //! | v | 0, 4 or 8 | its external id |
 //! | … | 4 | crc32c of its number as u64, then of the bytes before |
 //!
-//! In a grouped file, members are in the [posting lists](super::extent) of their clusters. In a
-//! file of members alone, members are in the order of their numbers:
+//! In a grouped file, members are in the [posting lists](super::extent). In a file of members
+//! alone, they are in the order of their numbers:
 //!
 //! ```text
 //! file: | header block | member 0 | member 1 | ... | zeros to whole blocks
 //! ```
 //!
-//! A file that was written after the build begins with a later number, which the table of
-//! [changes](super::amended) has.
+//! A file that was written after the build begins with a later number ([`super::amended`]).
 
 use super::ClusterShape;
 use crate::block::{self, BLOCK, u32_at};
@@ -24,7 +23,6 @@ use crate::error::LayoutError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Members {
     shape: ClusterShape,
-    /// The number of the first member in a file of members alone.
     first: u32,
 }
 
@@ -34,8 +32,7 @@ impl Members {
         Members { shape, first: 0 }
     }
 
-    /// Like [`new`](Self::new), for a file that begins with vector `first`. Files that were written
-    /// after the build begin with a later vector than 0 ([`amended`](super::amended)).
+    /// Like [`new`](Self::new), for a file that begins with vector `first`.
     pub fn starting_at(shape: ClusterShape, first: u32) -> Members {
         Members { shape, first }
     }
@@ -50,7 +47,7 @@ impl Members {
         self.shape.vector_bytes() + self.shape.id_bytes + 4
     }
 
-    /// The byte offset of vector `node` in a file of members alone. The vector must be in the file.
+    /// The byte offset of vector `node`, which must be in the file of members alone.
     pub fn offset(&self, node: u32) -> u64 {
         BLOCK as u64 + u64::from(node.saturating_sub(self.first)) * self.bytes() as u64
     }
@@ -82,9 +79,8 @@ impl Members {
         out.extend_from_slice(&sum.to_le_bytes());
     }
 
-    /// Decodes the external id and the vector of a member. With `check`, its checksum is verified.
-    /// The bytes are at `offset` of `file`. `offset` is called only for an error, since the call
-    /// may take longer than the read.
+    /// Decodes the external id and the vector of a member. With `check`, verifies its checksum. The
+    /// function `offset` gives the position in `file`, for an error.
     ///
     /// # Errors
     /// Fails if the checksum or the length is wrong.

@@ -1,9 +1,9 @@
 //! Files of a cluster index: the vectors by clusters, and the tables with the position of each
 //! cluster.
 //!
-//! A *cluster* has a head, which is one of the vectors, and *members*, which are the vectors near
-//! it. A vector may be a member of several clusters. The bytes that a probe of a cluster reads are
-//! contiguous. They are the posting list of the cluster, called *extent* in code:
+//! A *cluster* has a head, which is one of the vectors, and *members*, the vectors near it. A
+//! vector may be a member of several clusters. A probe of a cluster reads its posting list, called
+//! *extent* in code:
 //!
 //! | layout | file of posting lists | contents of a posting list |
 //! |---|---|---|
@@ -12,21 +12,13 @@
 //! | grouped | `grouped-…` | the vectors of its *group*, and the numbers of its other members |
 //!
 //! A replicated index stores a vector once for each of its clusters. An addressed index stores each
-//! vector once, in `addressed-…`, in the order of numbers. A grouped index stores each vector once,
-//! in the group of one of its clusters.
-//!
-//! Vectors are numbered in the order in which they are stored. So a group is a range of numbers,
-//! and a number alone gives the position of a vector; there are no other addresses.
-//!
-//! - [`extent`]: posting lists, and files with them
-//! - [`member`]: a vector that is stored, read and checked by itself
-//! - [`table`]: the length of each posting list; it is kept in memory
-//! - [`amended`]: clusters that were rewritten since the build, and vectors that were inserted
+//! vector once, in `addressed-…`; a grouped index, in the group of one of its clusters. Vectors are
+//! numbered in the order in which they are stored, so a number alone gives the position of a
+//! vector.
 //!
 //! These files are read at byte granularity, since a memory may have smaller units than blocks. A
-//! posting list has a checksum of its own, seeded with the number of its cluster. If a vector may
-//! be read by itself, it has a checksum too, seeded with its number. The bytes between posting
-//! lists are zeros. Only the header is a block.
+//! posting list has a checksum, seeded with the number of its cluster. A vector that may be read by
+//! itself has a checksum, seeded with its number. Only the header is a block.
 //!
 //! All these files have the same fields in their header:
 //!
@@ -64,14 +56,12 @@ pub struct ClusterShape {
     pub id_bytes: usize,
     /// The number of clusters, 1 or more.
     pub clusters: u32,
-    /// The number of vectors, at least the number of clusters. In a file that was written after the
-    /// build, the number at the time of writing.
+    /// The number of vectors when the file was written, at least the number of clusters.
     pub vectors: u32,
 }
 
 impl ClusterShape {
-    /// The number of bytes of an external id, if all ids are below `next`. `are_numbers` says that
-    /// the ids are the numbers of the vectors.
+    /// The bytes of an external id below `next`; 0 if `are_numbers`: ids are the vectors' numbers.
     pub fn id_bytes(next: u64, are_numbers: bool) -> usize {
         match (are_numbers, next) {
             (true, _) => 0,
@@ -85,12 +75,10 @@ impl ClusterShape {
         self.dim * self.element.size()
     }
 
-    /// Appends an external id. The caller ensures that it fits.
     fn push_id(&self, id: u64, out: &mut Vec<u8>) {
         out.extend_from_slice(&id.to_le_bytes()[..self.id_bytes]);
     }
 
-    /// The external id of vector `node`, from its bytes.
     fn id_of(&self, node: u32, bytes: &[u8]) -> u64 {
         if self.id_bytes == 0 {
             return node.into();
@@ -100,7 +88,7 @@ impl ClusterShape {
         u64::from_le_bytes(id)
     }
 
-    /// The header of a file of this kind. `length` is the length of the whole file in bytes.
+    /// The header of a file of this kind, of `length` bytes.
     pub fn header(&self, kind: FileKind, length: u64) -> FileHeader {
         let fields = FieldsWriter::new()
             .u32(self.element.code().into())

@@ -1,5 +1,5 @@
-//! The table of a cluster index: the length of each posting list, and the number of vectors in it.
-//! The table is in memory while the index is open.
+//! The table of a cluster index, in memory while it is open: the length of each posting list, and
+//! the number of vectors in it.
 //!
 //! Payload of a [stream](crate::stream) of kind `Clusters`, little-endian; `c` clusters:
 //!
@@ -47,8 +47,7 @@ impl ClustersFile {
     /// Decodes a payload of an index with `clusters` clusters. `file` is the name in errors.
     ///
     /// # Errors
-    /// Fails if the number of clusters differs, a posting list is too short, or the payload has the
-    /// wrong length.
+    /// Fails if the number of clusters or a length does not match.
     pub fn decode(payload: &[u8], clusters: u64, file: &str) -> Result<ClustersFile, LayoutError> {
         let mut reader = PayloadReader::new(payload, file);
         let count = reader.u32("clusters")?;

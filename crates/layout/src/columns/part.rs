@@ -1,10 +1,9 @@
-//! The index part of a segment of columns: the nodes of each value. It is derived from the
-//! segment's rows, and can be rebuilt from them.
+//! The index part of a segment of columns: the nodes of each value, derived from the segment's
+//! rows.
 //!
-//! Payload of a [stream] of kind `Columns`, little-endian. The fields of the header are the
-//! positions of two parts in the payload, each an offset u64 and a length u32: the set of nodes
-//! with a row in the segment, and the directory. Sets of nodes are Roaring bitmaps in their
-//! portable format.
+//! Payload of a [stream] of kind `Columns`, little-endian. The header's fields are the positions in
+//! the payload, each an offset u64 and a length u32, of the set of nodes with a row and of the
+//! directory. Sets of nodes are Roaring bitmaps in their portable format.
 //!
 //! ```text
 //! postings, groups, sets   in any order; the directory has their positions
@@ -25,9 +24,9 @@
 //!
 //! **Keys.** The key of a string is its bytes, and the key of a boolean one byte, 0 or 1. The key
 //! of an integer (also in a list) or a time is its 64 bits with the sign bit inverted, so that keys
-//! ascend as the numbers do. The key of a float is its bits: all inverted if the sign is set,
-//! otherwise with the sign bit inverted. Minus zero counts as zero. If a number is stored as the
-//! bytes of a key, its highest byte comes first.
+//! ascend as the numbers do. The key of a float is its bits, all inverted if the sign is set,
+//! otherwise with the sign bit inverted. Minus zero counts as zero. In bytes, a key's highest byte
+//! comes first.
 
 use crate::attributes::{MOST_COLUMNS, MOST_NAME};
 use crate::block::{u32_at, u64_at};
@@ -41,8 +40,7 @@ pub const FORMAT_VERSION: u32 = 1;
 
 /// The most bytes of a key in the directory.
 pub const KEY_PREFIX: usize = 32;
-/// The most nodes that are stored with their key. If a key has more nodes, they are stored as a
-/// set.
+/// The most nodes that are stored with their key. More nodes are stored as a set.
 pub const BESIDE: usize = 8;
 /// Bytes of a number with its node.
 pub const NUMBER: usize = 12;
@@ -89,7 +87,7 @@ impl Span {
     }
 }
 
-/// The positions of those parts of a file that are read when the file is opened.
+/// The positions of the parts that are read when the file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartFile {
     /// The set of nodes with a row in the segment.
@@ -107,12 +105,10 @@ impl PartFile {
         of(of(FieldsWriter::new(), self.nodes), self.directory).finish()
     }
 
-    /// Decodes the first bytes of a file, one block or more. Returns the file and its header.
-    /// `file` is the name in errors.
+    /// Decodes the first bytes of a file, one block or more. `file` is the name in errors.
     ///
     /// # Errors
-    /// Fails if the header is damaged, or of another kind or version, or a part is not within the
-    /// payload.
+    /// Fails if the header is wrong, or a part is not within the payload.
     pub fn open(first: &[u8], file: &str) -> Result<(PartFile, FileHeader), LayoutError> {
         let reader = StreamReader::open(FileKind::Columns, first, file)?;
         let payload = reader.payload_length();
@@ -160,14 +156,13 @@ impl PartFile {
 /// A group of keys in a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// The first key of the group, or the first [`KEY_PREFIX`] bytes of this key.
+    /// The first [`KEY_PREFIX`] bytes of the group's first key.
     pub first: Vec<u8>,
     /// The position of the group.
     pub span: Span,
     /// The number of keys of the group.
     pub keys: u32,
-    /// The number of pairs of a node and one of its keys in the group. A node with two of the keys
-    /// counts twice.
+    /// The pairs of a node and a key. A node with two of the keys counts twice.
     pub nodes: u64,
 }
 
@@ -180,7 +175,7 @@ pub struct PartColumn {
     pub kind: u8,
     /// The number of nodes with a value.
     pub values: u64,
-    /// The number of different keys. In a column of numbers or times, the number of values.
+    /// The number of different keys; in a column of numbers or times, the number of values.
     pub keys: u64,
     /// The set of nodes with a value.
     pub exists: Span,
@@ -215,8 +210,7 @@ pub fn encode_directory(columns: &[PartColumn]) -> Vec<u8> {
 /// Decodes a directory at the position `at.directory` of a file's payload.
 ///
 /// # Errors
-/// Fails if columns or groups are out of order or repeated, a name is invalid, or a part is not
-/// within the payload.
+/// Fails if an order or a name is wrong, or a part is not within the payload.
 pub fn decode_directory(
     bytes: &[u8],
     at: &PartFile,
@@ -288,14 +282,14 @@ fn two(bytes: &[u8]) -> [u8; 2] {
 /// The nodes that have a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Posting<'a> {
-    /// The nodes are stored with the key: each is a `u32`, ascending.
+    /// The nodes, stored with the key: each is a `u32`, ascending.
     Beside(&'a [u8]),
-    /// The nodes are stored as a set at this position.
+    /// The position of the set of nodes.
     Apart(Span),
 }
 
 impl<'a> Posting<'a> {
-    /// The nodes that are stored with the key; none if they are stored as a set.
+    /// The nodes stored with the key; none if they are stored as a set.
     pub fn beside(self) -> impl Iterator<Item = u32> + 'a {
         let bytes = match self {
             Posting::Beside(bytes) => bytes,
@@ -342,8 +336,7 @@ pub enum TermNodes<'a> {
     Apart(u32, Span),
 }
 
-/// Iterates over the keys of a group of a column of strings, booleans or lists. The iterator ends
-/// after the first error.
+/// Iterates over the keys of a group (strings, booleans or lists), up to the first error.
 #[derive(Debug)]
 pub struct Terms<'a> {
     reader: PayloadReader<'a>,
@@ -353,8 +346,7 @@ pub struct Terms<'a> {
 }
 
 impl<'a> Terms<'a> {
-    /// Iterates over a group with the given bytes, which is at `span` of a file's payload.
-    /// `payload` is the length of that payload.
+    /// Iterates over the `bytes` of a group at `span` of a payload of `payload` bytes.
     pub fn new(bytes: &'a [u8], span: Span, payload: u64, file: &'a str) -> Terms<'a> {
         Terms {
             reader: PayloadReader::part(bytes, span.offset, file),
@@ -609,8 +601,7 @@ mod tests {
             (terms[2].nodes, terms[2].posting),
             (9, Posting::Apart(apart))
         );
-        // A set outside of the payload, keys and nodes out of order, a key without nodes, and a
-        // truncated payload.
+        // Wrong sets, a wrong order, a key without nodes, and a truncated payload.
         let last = |bytes: &[u8], payload| match Terms::new(bytes, span, payload, "f").last() {
             Some(term) => term.map(drop),
             None => Ok(()),

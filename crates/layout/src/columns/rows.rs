@@ -9,9 +9,8 @@
 //! | entries | 22 N | for each row, in order: external id u64, node u32, offset u48, bytes u32 |
 //! | ids | 12 N | by ascending external id: the id u64, the number of its entry u32 |
 //!
-//! 186 entries fill the payload of a block exactly, and so do 341 ids. So each block can be read,
-//! verified and searched by itself. A node occurs in a segment at most once, and so does an id. If
-//! an id was replaced, the segment has only its newest row.
+//! 186 entries, or 341 ids, fill the payload of a block exactly, so each block is verified and
+//! searched by itself. A node occurs in a segment at most once, and so does an id.
 
 use crate::block::{PAYLOAD, u32_at, u64_at};
 use crate::error::LayoutError;
@@ -29,7 +28,6 @@ pub const ID_ENTRY: usize = ids::ENTRY;
 
 const _: () = assert!(PAYLOAD.is_multiple_of(ENTRY) && PAYLOAD.is_multiple_of(ID_ENTRY));
 
-/// All rows together have fewer bytes than this.
 const MOST_BYTES: u64 = 1 << 48;
 
 /// The entry of a row.
@@ -39,7 +37,7 @@ pub struct RowEntry {
     pub id: u64,
     /// The node.
     pub node: u32,
-    /// The byte offset of the row within the first part, the rows.
+    /// The byte offset of the row within the first part.
     pub offset: u64,
     /// The length of the row in bytes.
     pub length: u32,
@@ -56,13 +54,13 @@ impl RowEntry {
         bytes
     }
 
-    /// The byte range of the row within the first part, the rows.
+    /// The byte range of the row within the first part.
     pub fn bytes(&self) -> std::ops::Range<u64> {
         self.offset..self.offset + u64::from(self.length)
     }
 }
 
-/// The numbers of rows and of their bytes, from which all positions in a file of rows follow.
+/// The numbers of rows and of their bytes, from which all positions follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowsFile {
     rows: u64,
@@ -96,12 +94,10 @@ impl RowsFile {
         FieldsWriter::new().u64(self.rows).u64(self.bytes).finish()
     }
 
-    /// Decodes the first bytes of a file, one block or more. Returns the file and its header.
-    /// `file` is the name in errors.
+    /// Decodes the first bytes of a file, one block or more. `file` is the name in errors.
     ///
     /// # Errors
-    /// Fails if the header is damaged, or of another kind or version, or the length of the payload
-    /// does not match the rows.
+    /// Fails if the header is wrong, or the length does not match the rows.
     pub fn open(first: &[u8], file: &str) -> Result<(RowsFile, FileHeader), LayoutError> {
         let reader = StreamReader::open(FileKind::Rows, first, file)?;
         let mut fields = reader.fields();
@@ -160,7 +156,7 @@ impl RowsFile {
     /// Decodes entry number `entry` from its bytes.
     ///
     /// # Errors
-    /// Fails if the row of the entry is not within the first part, the rows.
+    /// Fails if the row is not within the first part.
     pub fn entry(&self, bytes: &[u8], entry: u64, file: &str) -> Result<RowEntry, LayoutError> {
         let mut offset = [0; 8];
         offset[..6].copy_from_slice(&bytes[12..18]);

@@ -1,5 +1,5 @@
-//! A table of the kinds of files, with one row for each kind. Code that needs all files of a form
-//! or role reads this table. So a new kind needs no change of that code.
+//! A table of the kinds of files, one row for each. Other code reads it, so a new kind needs no
+//! change there.
 
 /// The kind of a file. The numbers are part of the format; unlisted numbers are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -19,8 +19,7 @@ pub enum FileKind {
     Adjacency = 6,
     /// Slotted pages of encoded vectors; one file for each segment.
     Vectors = 7,
-    /// The data of a segment of vectors that must be in memory, a byte string ([`crate::chunks`]);
-    /// one file for each segment.
+    /// The data of a segment of vectors that must be in memory, a byte string ([`crate::chunks`]).
     Chunks = 8,
     /// The page of each node, and the encoding of the lists, a byte string ([`crate::directory`]).
     Directory = 9,
@@ -32,8 +31,7 @@ pub enum FileKind {
     Entries = 12,
     /// Inserts and deletes in order ([`crate::log`]); one or more files with consecutive numbers.
     Log = 13,
-    /// The pages of rewritten nodes, and facts about vectors that were inserted after the build, a
-    /// byte string ([`crate::placement`]).
+    /// Pages of rewritten nodes, and inserted vectors, a byte string ([`crate::placement`]).
     Placement = 14,
     /// Changes that wait for their pages to be written, a byte string ([`crate::pending`]).
     Pending = 15,
@@ -41,32 +39,25 @@ pub enum FileKind {
     Journal = 16,
     /// The external id of each node, a byte string ([`crate::ids`]).
     Ids = 17,
-    /// Slotted pages of adjacency lists and the leading parts of vectors side by side; the trailing
-    /// parts are in files of kind [`Vectors`](FileKind::Vectors).
+    /// Slotted pages of adjacency lists and the leading parts of vectors side by side.
     Layered = 18,
-    /// Rows of a CSR graph: id, vector and adjacency list, one node after the other
-    /// ([`crate::csr`]).
+    /// Rows of a CSR graph: id, vector and adjacency list ([`crate::csr`]).
     Csr = 19,
-    /// The lengths of the posting lists of a cluster index, a byte string
-    /// ([`crate::clusters::table`]).
+    /// The lengths of a cluster index's posting lists, a byte string ([`crate::clusters::table`]).
     Clusters = 20,
     /// Posting lists with the vectors of all members ([`crate::clusters::extent`]).
     Replicated = 21,
     /// Posting lists with the numbers of all members.
     Postings = 22,
-    /// The vectors of a cluster index, each once, in the order of their numbers
-    /// ([`crate::clusters::member`]).
+    /// The vectors of a cluster index, each once, by their numbers ([`crate::clusters::member`]).
     Addressed = 23,
     /// Posting lists with the vectors of their groups, and the numbers of their other members.
     Grouped = 24,
-    /// The clusters that were rewritten since the build, and their positions, a byte string
-    /// ([`crate::clusters::amended`]).
+    /// The clusters rewritten since the build, a byte string ([`crate::clusters::amended`]).
     Amended = 25,
-    /// The rows of a segment of columns, a byte string ([`crate::columns::rows`]); one file for
-    /// each segment.
+    /// The rows of a segment of columns, a byte string ([`crate::columns::rows`]).
     Rows = 26,
-    /// For each value in a segment of columns, the nodes with this value, a byte string
-    /// ([`crate::columns::part`]); one file for each segment.
+    /// The nodes of each value in a segment of columns, a byte string ([`crate::columns::part`]).
     Columns = 27,
     /// The recall of searches by list size, a byte string ([`crate::recall`]).
     Recall = 28,
@@ -75,8 +66,7 @@ pub enum FileKind {
 /// The role of a file in an index. Each role may be on a tier of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Adjacency lists and the tables for them: positions of pages, pending changes, counts of
-    /// reads.
+    /// Adjacency lists and the tables for them.
     Topology,
     /// Estimates of distances: codes and codebooks.
     Codes,
@@ -86,8 +76,7 @@ pub enum Role {
     Ids,
     /// Attributes and payloads of vectors.
     Columns,
-    /// Changes since the checkpoint. The log is always in the volume of the manifest, since both
-    /// are renamed into place.
+    /// Changes since the checkpoint, in the volume of the manifest: both are renamed into place.
     Log,
 }
 
@@ -98,8 +87,7 @@ pub enum Form {
     Lists(ListPages),
     /// Slotted pages of a segment's vectors.
     Segment,
-    /// A file of a cluster index ([`crate::clusters`]), read at byte granularity. If the file has
-    /// vectors, the value is the name of its layout.
+    /// A file of a cluster index ([`crate::clusters`]); with vectors, the value names the layout.
     Clusters(Option<&'static str>),
     /// A byte string ([`crate::stream`]).
     Stream,
@@ -123,15 +111,13 @@ pub struct ListPages {
 pub enum Beside {
     /// The whole vector, with the external id.
     Vector,
-    /// The leading part, with the external id. The trailing part is in a segment, again with the
-    /// id.
+    /// The leading part, with the external id; a segment has the trailing part, and the id again.
     LeadingPart,
     /// Nothing: vector and external id are in a segment.
     Nothing,
 }
 
 impl Form {
-    /// Pages of records of one length, for the layout of this name.
     const fn fixed(layout: &'static str) -> Form {
         Form::Lists(ListPages {
             layout,
@@ -140,7 +126,6 @@ impl Form {
         })
     }
 
-    /// Slotted pages, for the layout of this name.
     const fn slotted(layout: &'static str, vectors: Beside) -> Form {
         Form::Lists(ListPages {
             layout,
@@ -150,7 +135,6 @@ impl Form {
     }
 }
 
-/// The properties of a kind: name, role, form and version.
 struct Row(&'static str, Role, Form, u32);
 
 impl FileKind {
@@ -186,7 +170,6 @@ impl FileKind {
         FileKind::Recall,
     ];
 
-    /// The kind's name, role and form, and the format version that this build writes.
     #[rustfmt::skip]
     const fn row(self) -> Row {
         use crate::{chunks, clusters, columns, coupled, csr, directory, entries, heat, ids, inline, journal, log, navigation, pending, placement, recall, slotted, stream};
@@ -238,8 +221,7 @@ impl FileKind {
         self.row().0
     }
 
-    /// The kind in a file's name, `kind-…`. All files that a manifest names, and the logs, have
-    /// such names.
+    /// The kind in the name of a file, `kind-…`, if the name has this form.
     pub fn of_name(name: &str) -> Option<FileKind> {
         let (first, _) = name.split_once('-')?;
         FileKind::ALL.into_iter().find(|kind| kind.name() == first)
@@ -263,8 +245,7 @@ impl FileKind {
         }
     }
 
-    /// The layout whose lists (or, in a cluster index, vectors) are in a file of this kind; `None`
-    /// if the file has neither lists nor such vectors.
+    /// The layout whose lists (or, in a cluster index, vectors) are in a file of this kind.
     pub fn layout(self) -> Option<&'static str> {
         match self.form() {
             Form::Lists(pages) => Some(pages.layout),
@@ -273,8 +254,7 @@ impl FileKind {
         }
     }
 
-    /// Whether a file of this kind has lists, and the vectors or their trailing parts are in
-    /// segments. Segments are files of their own.
+    /// Whether a file of this kind has lists, while segments have vectors or trailing parts.
     pub fn has_segments(self) -> bool {
         self.lists()
             .is_some_and(|pages| pages.vectors != Beside::Vector)
@@ -293,8 +273,7 @@ impl FileKind {
         self.row().3
     }
 
-    /// Whether records are appended to a file of this kind after its header was written. The header
-    /// of such a file has only a lower bound of the length.
+    /// Whether records are appended; the header's length is then a lower bound.
     pub fn is_appended_to(self) -> bool {
         self.form() == Form::Log
     }

@@ -9,7 +9,6 @@ fn shape(element: Element, dim: usize, degree: usize, code_bytes: usize) -> Inli
     InlineShape::new(element, dim, degree, code_bytes).unwrap()
 }
 
-/// A small deterministic source of numbers.
 fn numbers(seed: u64) -> impl Iterator<Item = u64> {
     let mut state = seed;
     std::iter::repeat_with(move || {
@@ -65,22 +64,17 @@ fn assert_same(view: &InlineView<'_>, nodes: &[Node]) {
 #[test]
 fn nodes_per_page_of_known_shapes() {
     for (element, dim, degree, code_bytes, nodes, blocks) in [
-        // The vectors and codes with which AiSAQ was measured.
         (Element::F32, 128, 56, 128, 1, 2),
         (Element::U8, 128, 52, 32, 2, 1),
         (Element::F32, 1024, 60, 128, 1, 3),
         (Element::I8, 1, 1, 1, 194, 1),
-        // The largest record that fits into one block, and a record that is one byte longer. The
-        // next two records are the same for two blocks.
         (Element::U8, 12, 8, 504, 1, 1),
         (Element::U8, 12, 1, 4060, 1, 1),
         (Element::U8, 12, 1, 4061, 1, 2),
         (Element::U8, 12, 1, 8152, 1, 2),
         (Element::U8, 12, 1, 8153, 1, 3),
-        // Two records that fill a block to the last byte, and two that exceed it by a byte.
         (Element::U8, 12, 1, 2016, 2, 1),
         (Element::U8, 12, 1, 2017, 1, 1),
-        // The largest possible record, and one that is almost as large.
         (Element::F32, 65_536, 4096, 187, 1, 256),
         (Element::U8, 12, 16, 65_465, 1, 256),
     ] {
@@ -180,7 +174,6 @@ fn bytes_stand_where_the_table_says() {
         [1, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
     );
     assert_eq!(page[40..49], [21, 22, 23, 0, 0, 0, 0, 0, 0]);
-    // The second record begins directly after the first.
     assert_eq!(page[49..51], [2, 1]);
     assert_eq!(page[65..77], [2, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0]);
     assert_eq!(page[81..90], [31, 32, 33, 34, 35, 36, 0, 0, 0]);
@@ -228,7 +221,7 @@ fn a_page_of_several_blocks_keeps_its_record_whole() {
         &InlineView::open(&shape, &page, 11, Some(1), true, "i").unwrap(),
         &nodes,
     );
-    // The third block's checksum carries the third block's number in the file: 1 + 3 * 11 + 2.
+    // The third block's number in the file is 1 + 3 * 11 + 2.
     assert_eq!(
         page[8..12],
         block::checksum(36, &page[8192..]).to_le_bytes()
@@ -305,13 +298,11 @@ fn wrong_counts_slots_and_degrees_are_refused() {
     damaged[7] = 1;
     let error = InlineView::open(&shape, &damaged, 0, None, false, "i").unwrap_err();
     assert_eq!(error.offset(), Some(4103));
-    // The bit that marks a coupled page as relocated; inline pages cannot be relocated.
+    // The mark of a relocated coupled page; inline pages cannot be relocated.
     let mut damaged = page.clone();
     damaged[6] = 1;
     let error = InlineView::open(&shape, &damaged, 0, None, false, "i").unwrap_err();
     assert!(matches!(error, LayoutError::Reserved { offset: 4102, .. }));
-    // The degree of the second record follows the page header, the first record, and the id and
-    // vector of the second one.
     let mut damaged = page;
     damaged[8 + 92 + 24] = 9;
     let view = InlineView::open(&shape, &damaged, 0, None, false, "i").unwrap();
@@ -369,7 +360,6 @@ fn header_round_trip_and_contradictions() {
         header.fields.truncate(24 - length - 1);
         InlineShape::from_header(&header, "inline").unwrap_err();
     }
-    // Coupled pages have a header of their own.
     let coupled = CoupledShape::new(Element::F16, 100, 32).unwrap();
     let error = InlineShape::from_header(&coupled.header(1), "inline").unwrap_err();
     assert!(matches!(error, LayoutError::WrongKind { .. }));
@@ -377,8 +367,6 @@ fn header_round_trip_and_contradictions() {
     assert!(matches!(error, LayoutError::WrongKind { .. }));
 }
 
-/// The files of an index that was written once and are never replaced. The current code writes the
-/// same bytes.
 #[test]
 fn the_frozen_index_is_written_to_the_byte() {
     let read = |name: &str| {
@@ -462,12 +450,10 @@ fn fill_says_what_is_left_over() {
             used
         }
     );
-    // Pages that are full to the last byte, of one block and of two.
     assert_eq!(fill(Element::U8, 12, 1, 2016).used, 1.0);
     assert_eq!(fill(Element::U8, 12, 1, 4060).used, 1.0);
     let found = fill(Element::U8, 12, 1, 8152);
     assert_eq!((found.blocks, found.used), (2, 1.0));
-    // A record that is one byte longer needs one more block.
     let found = fill(Element::U8, 12, 1, 8153);
     assert_eq!(found.blocks, 3);
     assert_eq!(found.used, f64::from(16 + 8181) / 12_288.0);
@@ -487,7 +473,6 @@ fn fill_takes_any_numbers() {
     }
 }
 
-/// The degree, the bytes of a code, the nodes of a page and the blocks of each proposal.
 fn proposed(
     element: Element,
     dim: usize,
@@ -502,14 +487,13 @@ fn proposed(
 
 #[test]
 fn proposals_of_known_shapes() {
-    // These are the vectors and codes of AiSAQ's SIFT1B. Each block has one node and 1644 unused
-    // bytes. Three changes use them: R = 109, a code of 57 bytes, or R = 52, which puts two nodes
-    // into a block.
+    // AiSAQ's SIFT1B leaves 1644 bytes of a block unused. R = 109, a code of 57 bytes, or R = 52
+    // use these bytes.
     assert_eq!(
         proposed(Element::U8, 128, 64, 32),
         [(109, 32, 1, 1), (64, 57, 1, 1), (52, 32, 2, 1)]
     );
-    // No further proposal if neither one more neighbour nor one more byte for each code fits.
+    // Neither one more neighbour nor one more byte for each code fits.
     assert_eq!(proposed(Element::U8, 128, 52, 32), [(33, 32, 3, 1)]);
     // AiSAQ's SIFT1M and KILT have pages of several blocks.
     assert_eq!(
@@ -520,7 +504,6 @@ fn proposals_of_known_shapes() {
         proposed(Element::F32, 1024, 64, 128),
         [(92, 128, 1, 4), (64, 187, 1, 4), (61, 128, 1, 3)]
     );
-    // The longest codes have one byte for each dimension.
     assert_eq!(
         proposed(Element::U8, 96, 16, 95)[1],
         (16, 96, 2, 1),
@@ -533,7 +516,6 @@ fn proposals_of_known_shapes() {
         proposed(Element::U8, 12, 4090, 1),
         [(4096, 1, 1, 6), (4086, 1, 1, 5)]
     );
-    // If there is not even space for one more byte for each neighbour, there is no proposal.
     assert_eq!(proposed(Element::U8, 4096, 23, 173), []);
 }
 
@@ -635,7 +617,6 @@ proptest! {
         prop_assert_eq!(found.blocks, coupled.blocks_per_page());
     }
 
-    /// The oracle tries every number, one after the other.
     #[test]
     fn proposals_are_those_of_a_search(shape in any_shape()) {
         let (element, dim) = (shape.element(), shape.dim());

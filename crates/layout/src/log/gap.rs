@@ -1,28 +1,23 @@
-//! Searches for the next whole record of a log, after a position that has no whole record.
-//!
-//! Records start at multiples of 8, and their checksums cover their log and offset. So the next
-//! record is found without the bytes before it. Its sequence number gives the number of missing
-//! records. The record counts only if so many records fit the gap.
+//! Searches for the next whole record of a log, after a position without one. Records start at
+//! multiples of 8, with checksums over log and offset, so no earlier bytes are needed. A record
+//! counts only if the gap has space for as many records as its sequence number skips.
 
 use super::{ALIGNMENT, KIND, LENGTH, LogShape, PAYLOAD, RESERVED};
 use super::{RecordPlace, SEQUENCE, record_bytes, whole_record};
 use crate::block::{u32_at, u64_at};
 
-/// The limit of a search: for each byte of the file, the search computes checksums of at most this
-/// many bytes. Without a limit, bytes that only look like records could make it slow.
+/// For each byte of the file, a search computes checksums of at most this many bytes: damaged bytes
+/// may look like many records.
 const EFFORT: u64 = 8;
 
-/// A position of a log without a record, and the state of a search for the next record after it.
+/// A position of a log without a record, and the state of the search after it.
 #[derive(Debug, Clone)]
 pub struct Gap {
     shape: LogShape,
     start: RecordPlace,
-    /// Whether `start.sequence` is the number of the missing record. Otherwise `start.sequence` is
-    /// the least number that may follow.
+    /// `start.sequence` is the number of the missing record; otherwise, a lower bound of it.
     exact: bool,
-    /// The offset at which the search continues.
     next: u64,
-    /// Bytes that may still be checksummed.
     effort: u64,
 }
 
@@ -41,8 +36,7 @@ impl Gap {
         gap
     }
 
-    /// A gap where the expected record is unknown. The search finds the first whole record from
-    /// `start` on whose sequence number is at least that of `start`.
+    /// A gap whose expected record is unknown: any sequence number from `start`'s on counts.
     pub fn before_any(shape: LogShape, start: RecordPlace, len: u64) -> Gap {
         Gap {
             exact: false,
@@ -71,10 +65,9 @@ impl Gap {
         self.effort
     }
 
-    /// Searches the bytes of the file from [`next`](Gap::next) on. The bytes must extend to the
-    /// file's end, or have at least the length of the longest record. Returns `None` if they
-    /// contain no record. Then `next` is the end of the searched bytes. If the remaining bytes
-    /// cannot contain a record, or the search has reached its limit, `next` is the file's end.
+    /// Searches bytes from [`next`](Gap::next) on, as many as the longest record has, or to the
+    /// end. On `None`, `next` is where the search continues, or the file's end if the search is
+    /// over.
     pub fn search(&mut self, bytes: &[u8], to_end: bool) -> Option<RecordPlace> {
         let longest = self.shape.longest_record();
         let mut at = 0;
@@ -98,7 +91,7 @@ impl Gap {
     }
 
     fn record_at(&mut self, offset: u64, bytes: &[u8]) -> Option<RecordPlace> {
-        // Cheap checks come first, because most bytes are elements of vectors.
+        // Most bytes are elements of vectors, so cheap checks come first.
         let length = u32_at(bytes, LENGTH) as usize;
         let (vector, row) = self.shape.payload_of(bytes[KIND], length).ok()?;
         let payload = vector + row;

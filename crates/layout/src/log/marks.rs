@@ -9,12 +9,10 @@
 //!     24     8  sequence number of the record that begins at this offset, now or later (u64)
 //! ```
 //!
-//! A writer writes a mark *after* a sync, over the older of the two marks, and does not sync the
-//! mark itself. The mark becomes durable with the next sync, or whenever the operating system
-//! writes it. If the process is killed, a reader still finds the mark. So a mark may lag behind the
-//! durable end, but never exceeds it. One of the two marks is always whole: a mark is written only
-//! after a sync has made the other one durable. Each mark is within one sector, in a block of its
-//! own.
+//! A writer writes a mark *after* a sync, over the older of the two marks, without a sync of the
+//! mark itself. So a mark may lag behind the durable end, but never exceeds it. One of the two
+//! marks is always whole, since a sync has made it durable before the other is written. Each mark
+//! is within one sector, in a block of its own.
 
 use super::{FIRST_RECORD, RecordPlace};
 use crate::block::{BLOCK, u32_at, u64_at};
@@ -39,8 +37,7 @@ pub fn encode_mark(place: RecordPlace, slot: usize) -> [u8; MARK_BYTES] {
     mark
 }
 
-/// Reads the marks of log `number` from `front`, its first bytes. Returns the newer whole mark;
-/// `None` if neither mark is whole.
+/// The newer whole mark of log `number`, in `front`, its first bytes.
 pub fn read_marks(front: &[u8], number: u64) -> Option<RecordPlace> {
     let whole = MARKS.into_iter().filter_map(|at| {
         let start = usize::try_from(at).ok()?;

@@ -1,4 +1,4 @@
-//! Tests of records, marks and headers: round trips, and the rejection of damaged bytes.
+//! Tests of records, marks and headers.
 
 use super::marks::{MARK_BYTES, read_marks};
 use super::*;
@@ -14,13 +14,11 @@ const START: RecordPlace = RecordPlace {
     sequence: 70,
 };
 
-/// A test's copy of a record: its id, and its vector unless it is a delete.
 type Owned = (u64, Option<Vec<u8>>);
 
 static ROWS: [u8; 64] = [201; 64];
 
-/// The row of the record with this id; every fifth id has a row. If a record has such an id but no
-/// vector, it is a row record and not a delete.
+/// Every fifth id has a row. With such an id but no vector, a record is a row record.
 fn row_of(id: u64) -> Option<&'static [u8]> {
     (id % 5 == 1).then(|| &ROWS[..(id % 64) as usize])
 }
@@ -28,7 +26,6 @@ fn row_of(id: u64) -> Option<&'static [u8]> {
 fn borrowed((id, vector): &Owned) -> LogRecord<'_> {
     let (id, row) = (*id, row_of(*id));
     match (vector, row) {
-        // Every third id replaces an earlier vector.
         (Some(vector), _) if id % 3 == 2 => LogRecord::Replace { id, vector, row },
         (Some(vector), _) => LogRecord::Insert { id, vector, row },
         (None, Some(row)) => LogRecord::Row { id, row },
@@ -53,8 +50,6 @@ fn encode(records: &[Owned]) -> Vec<u8> {
     out
 }
 
-/// Returns all records in `bytes`, and the reason why the records end. Also checks the sequence
-/// numbers.
 fn decode(shape: LogShape, place: RecordPlace, bytes: &[u8]) -> (Vec<Owned>, End) {
     let mut records = LogRecords::new(shape, place, bytes);
     let mut out = Vec::new();
@@ -97,7 +92,6 @@ fn bytes_stand_where_the_table_says() {
     assert!(bytes[41..48].iter().all(|&byte| byte == 0));
     assert_eq!(bytes[52..56], [2, 0, 0, 0]);
     assert_eq!(bytes[60..68], 71u64.to_le_bytes());
-    // The test compares the checksum with another implementation.
     let mut covered = 3u64.to_le_bytes().to_vec();
     covered.extend_from_slice(&(12_288u64 + 48).to_le_bytes());
     covered.extend_from_slice(&bytes[52..80]);
@@ -140,7 +134,6 @@ fn rows_stand_behind_vectors_and_by_themselves() {
     for record in records {
         assert_eq!(reader.next_record().unwrap().1, record);
     }
-    // A row that is too long ends the log, even if its checksum is correct.
     let long = vec![0; MAX_ROW_BYTES + 1];
     for record in [
         LogRecord::Row { id: 1, row: &long },
@@ -300,7 +293,6 @@ fn a_log_without_rows_is_one_that_earlier_readers_know() {
     let (block, with) = (without.encode(), header().encode());
     assert_eq!(block[12..16], 2u32.to_le_bytes());
     assert_eq!(LogHeader::decode(&block, 12, "log").unwrap(), without);
-    // Apart from the version and the checksum the header is the same.
     assert_eq!(block[16..72], with[16..72]);
     assert_eq!(without.start(), header().start());
 }
@@ -335,7 +327,6 @@ fn logs_without_marks_are_read_as_ever() {
         (old.start().offset, header().start().offset),
         (4096, 12_288)
     );
-    // The length that is correct for one version is wrong for the other.
     for (version, length) in [(1, 12_288), (2, 4096), (3, 4096), (4, 12_288)] {
         let block = FileHeader {
             version,
@@ -376,8 +367,6 @@ fn the_newer_of_two_marks_counts_and_a_torn_one_does_not() {
         front[MARKS[0] as usize + 9] ^= 1;
         front[at] ^= 1 << (bit % 8);
     }
-    // A header at the position of the other header, a header of another log, and a file that is
-    // cut.
     let mut moved = header().encode_front();
     moved[4096..4128].copy_from_slice(&encode_mark(latest, 1));
     assert_eq!(read_marks(&moved, 12), Some(start));
@@ -387,8 +376,6 @@ fn the_newer_of_two_marks_counts_and_a_torn_one_does_not() {
     assert_eq!(read_marks(&[], 12), None);
 }
 
-/// Twenty records, and the offset at which each begins. Every fourth record is a delete. Some
-/// records have rows, two of them of the maximum length.
 fn twenty() -> (Vec<u8>, Vec<usize>) {
     let longest = vec![3; MAX_ROW_BYTES];
     let (mut out, mut place, mut starts) = (Vec::new(), START, Vec::new());
@@ -441,13 +428,11 @@ fn behind_a_damaged_record_the_next_whole_one_is_found() {
             assert_eq!(found, Some(missing(behind)), "{first} to {behind}");
         }
     }
-    // The search finds no record after the last record, but a record where the last record begins.
     let mut gap = Gap::behind(shape(), missing(19), len);
     assert_eq!(gap.search(&whole[starts[19] + 8..], true), None);
     let mut gap = Gap::before_any(shape(), missing(19), len);
     assert_eq!(gap.search(&whole[starts[19]..], true), Some(missing(19)));
-    // The damaged bytes cannot contain more records than fit into them, and no sequence number
-    // occurs twice.
+    // The damaged bytes contain no more records than fit, and no sequence number occurs twice.
     for wrong in [3, 9, 11] {
         let place = RecordPlace {
             sequence: START.sequence + wrong,
@@ -461,8 +446,7 @@ fn behind_a_damaged_record_the_next_whole_one_is_found() {
 
 #[test]
 fn bytes_that_only_look_like_records_do_not_hold_up_a_search() {
-    // From each multiple of 8 on, the bytes look like a record: the length and [1, 0, 0, 0] repeat,
-    // which also gives a possible sequence number.
+    // From each multiple of 8 on, the bytes look like a record with a possible sequence number.
     let shape = LogShape::new(Element::U8, 60_000).unwrap();
     let mut bytes = Vec::new();
     for _ in 0..200_000 {
@@ -505,7 +489,6 @@ proptest! {
         let (found, end) = decode(shape(), START, &bytes);
         prop_assert_eq!(&found, &records);
         prop_assert!(end.reason.is_clean());
-        // The loop reads like a reader whose file is larger than memory.
         let (mut held, mut place, mut found) = (Vec::new(), START, Vec::new());
         for more in bytes.chunks(piece) {
             held.extend_from_slice(more);

@@ -10,14 +10,12 @@ use crate::error::LayoutError;
 use crate::header::FileKind;
 use crate::manifest::FileEntry;
 
-/// Whether a text consists of `digits` hexadecimal digits in lower case.
 fn is_lower_hexadecimal(text: &str, digits: usize) -> bool {
     text.len() == digits && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 impl Manifest {
-    /// Checks numbers that are incremented, added up, or used as a share, so that later arithmetic
-    /// cannot overflow.
+    /// Bounds that keep later arithmetic from overflowing.
     pub(super) fn check_numbers(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let lengths = self.files.iter().map(|entry| entry.length);
         let length = lengths.fold(0, u64::saturating_add);
@@ -57,8 +55,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// Checks that a kind of file has lists of this layout, and that the segments, if any, hold
-    /// each vector once.
+    /// The layout must be known, and the segments, if any, must hold each vector once.
     pub(super) fn check_layout(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let is_called = |kind: &FileKind| kind.layout() == Some(self.layout.as_str());
         let Some(lists) = FileKind::ALL.into_iter().find(is_called) else {
@@ -125,8 +122,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// Checks the placement. A program that does not know placements must not read the index, so
-    /// the feature bit of placements must be set. Each live vector must have a node.
+    /// A program that does not know placements must not read the index.
     pub(super) fn check_placement(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let Some(facts) = &self.placement else {
             return Ok(());
@@ -165,8 +161,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// Checks the state, which is the checkpoint id. A program that does not know states must not
-    /// change the index, so the feature bit of states must be set. The digits must be valid.
+    /// A program that does not know states must not change the index.
     pub(super) fn check_state(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let Some(state) = &self.state else {
             return Ok(());
@@ -182,8 +177,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// Checks the file of ids. A program that does not know such files must not change the index,
-    /// so their feature bit must be set.
+    /// A program that does not know files of ids must not change the index.
     pub(super) fn check_ids(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         if self.writer_features & IDS == 0 && self.file(FileKind::Ids.name()).is_some() {
             let (found, expected) = (self.writer_features, "bit 0 set where there are ids");
@@ -192,7 +186,6 @@ impl Manifest {
         Ok(())
     }
 
-    /// Checks that a placeholder is the only record of its build.
     pub(super) fn check_placeholder(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         if self.has_placeholder() && self.vectors != 1 {
             let expected = "1, since reader feature bit 3 marks a placeholder";
@@ -201,12 +194,11 @@ impl Manifest {
         Ok(())
     }
 
-    /// Checks the columns. A program that does not know columns must not change the index, so the
-    /// feature bit of columns must be set. Each segment of columns must have both files.
+    /// A program that does not know columns must not change the index.
     pub(super) fn check_columns(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let is_column = |kind| matches!(kind, FileKind::Rows | FileKind::Columns);
         let of_columns = |entry: &&FileEntry| entry.kind().is_some_and(|(kind, _)| is_column(kind));
-        // Names are compared by a set, since comparing a million names pairwise would be too slow.
+        // Comparing a million names pairwise would be too slow.
         let files: Vec<&FileEntry> = self.files.iter().filter(of_columns).collect();
         let roles: HashSet<&str> = files.iter().map(|entry| entry.role.as_str()).collect();
         for entry in files {
@@ -232,8 +224,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// Checks the file of recall. A program that does not know such files must not change the
-    /// index, so their feature bit must be set.
+    /// A program that does not know files of recall must not change the index.
     pub(super) fn check_recall(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         if self.writer_features & RECALL == 0 && self.file(FileKind::Recall.name()).is_some() {
             let (found, expected) = (
@@ -245,10 +236,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// Checks that each name is the name of a file in the index directory, so that a manifest
-    /// cannot refer to files elsewhere.
+    /// A manifest cannot refer to files outside the index directory.
     pub(super) fn check_names(&self, at: u64, file: &str) -> Result<(), LayoutError> {
-        // Names are compared by sets, since comparing a million names pairwise would be too slow.
         let (mut names, mut roles) = (HashSet::new(), HashSet::new());
         for entry in &self.files {
             let name = entry.name.as_str();

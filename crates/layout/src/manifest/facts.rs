@@ -1,5 +1,4 @@
-//! The manifest's facts about parts that every kind of index has: log, build, segments,
-//! measurements and files.
+//! The manifest's facts about parts that every kind of index has.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +14,6 @@ pub struct LogFrom {
 }
 
 impl Default for LogFrom {
-    /// The position before the very first record.
     fn default() -> LogFrom {
         LogFrom {
             number: 1,
@@ -35,8 +33,7 @@ pub struct BuildFacts {
     pub segment_bytes: u64,
     /// The share of the index's nodes that the navigation graph has.
     pub navigation: f64,
-    /// The kind of low codes, if codes have two precisions and the kind differs from the preset's
-    /// kind; otherwise empty.
+    /// The kind of low codes, if it differs from the preset's; otherwise empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub low_codes: String,
 }
@@ -46,28 +43,26 @@ pub struct BuildFacts {
 pub struct SegmentFacts {
     /// The first node of the segment.
     pub first: u32,
-    /// The number of vectors of the segment. They belong to nodes `first..first + vectors`.
+    /// The number of vectors: nodes `first..first + vectors`.
     pub vectors: u32,
     /// The encoding of the vectors, in words.
     pub codec: String,
-    /// The facts that differ in the segment's file, if a merge kept this file. Then reader feature
-    /// bit [`KEPT`](super::KEPT) is set.
+    /// The facts of a file that a merge kept, with reader feature bit [`KEPT`](super::KEPT).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<KeptFacts>,
 }
 
-/// Facts about a segment's file that an earlier checkpoint wrote. After that, nodes of the segment
-/// were renumbered or removed.
+/// Facts about the file of a segment whose nodes were renumbered or removed later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptFacts {
     /// The first node according to the file.
     pub first: u32,
-    /// Dead records in the file ([`crate::chunks`] lists them).
+    /// Dead records in the file ([`crate::chunks`]).
     pub garbage: u32,
 }
 
 impl SegmentFacts {
-    /// The number of the first record of the file, and the count of its records.
+    /// The first record of the file, and the count of its records.
     pub fn stored(&self) -> (u32, u64) {
         let garbage = u64::from(self.garbage());
         let first = self.kept.map_or(self.first, |kept| kept.first);
@@ -80,16 +75,16 @@ impl SegmentFacts {
     }
 }
 
-/// The reads of a sample of queries when the index was built. They are the basis of memory plans.
+/// The reads of a sample of queries when the index was built, for plans of memory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// The number of queries.
     pub queries: u32,
     /// The list size of the queries.
     pub list: u32,
-    /// Mean number of pages with lists that a query read, starting from the medoid.
+    /// Mean number of pages with lists that a query read, from the medoid on.
     pub reads_medoid: f64,
-    /// Mean number of pages with lists that a query read, starting from the navigation graph.
+    /// Mean number of pages with lists that a query read, from the navigation graph on.
     pub reads_navigation: f64,
     /// Mean number of pages with vectors only that a query read.
     pub vector_reads: f64,
@@ -102,36 +97,29 @@ pub struct Measured {
 /// The hit rate of the hottest pages, if they were kept in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct HotShare {
-    /// The share of the pages, from 0 to 1. The hottest pages come first.
+    /// The share of the pages, hottest first, from 0 to 1.
     pub share: f64,
     /// The share of the reads that these pages would have served, 0 to 1.
     pub hits: f64,
 }
 
-/// Facts about an index into which vectors were inserted after the build. In a graph, direct
-/// inserts rewrote records of other nodes. In a cluster index, rebalances moved the inserted
-/// vectors into clusters.
+/// Facts about an index into which vectors were inserted, by direct inserts or rebalances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlacementFacts {
-    /// The number of nodes, with the nodes of the build. In a cluster index, the number of vector
-    /// numbers that are assigned.
+    /// The number of nodes, or in a cluster index of vector numbers, with the build's.
     pub nodes: u64,
-    /// Pages of the page file. The file's length is a [block](crate::BLOCK) plus these pages,
-    /// whatever its header says. 0 in a cluster index.
+    /// Pages of the page file after its first [block](crate::BLOCK). 0 in a cluster index.
     pub pages: u64,
     /// Live vectors.
     pub live: u64,
-    /// 1 more than the largest external id ever used. The manifest's key of this name has the value
-    /// at the build.
+    /// The largest external id ever used, plus 1. The manifest's key has the value at the build.
     pub next_id: u64,
-    /// The drift of inserted vectors from the codes, if a sample of these vectors was examined.
-    /// Then writer feature bit 5 is set.
+    /// The drift of inserted vectors from the codes, with writer feature bit 5.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<DriftFacts>,
 }
 
-/// Of the vectors that were inserted after the build, the share that the codes represent badly. A
-/// sample estimates the share.
+/// The estimated share of inserted vectors that the codes represent badly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriftFacts {
     /// Vectors inserted between the build and the sample.
@@ -143,21 +131,18 @@ pub struct DriftFacts {
 /// A file of the checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileEntry {
-    /// The role: the name of the [`FileKind`], and for a file of a segment the number of the
-    /// segment (`vectors-3`). See [`FileEntry::role_of`] and [`FileEntry::kind`].
+    /// The role: the name of the [`FileKind`], and the number of a segment (`vectors-3`).
     pub role: String,
     /// The name of the file in the index directory, without any directory.
     pub name: String,
     /// The length of the file in bytes.
     pub length: u64,
-    /// The checksum in the header block of the file ([`crate::header::stored_checksum`]). The
-    /// checksum distinguishes the file from a file of another index.
+    /// The checksum in its header block ([`crate::header::stored_checksum`]).
     pub header_crc32c: u32,
 }
 
 impl FileEntry {
-    /// The role of a file of this kind. If the file holds one of several segments, `segment` is the
-    /// number of that segment.
+    /// The role of a file of this kind, and of segment `segment`.
     pub fn role_of(kind: FileKind, segment: Option<u32>) -> String {
         match segment {
             None => kind.name().to_owned(),
@@ -165,8 +150,7 @@ impl FileEntry {
         }
     }
 
-    /// Parses the role: the kind of the file, and its segment. `None` for a role that this build
-    /// does not support.
+    /// Parses the role: the kind of the file, and its segment. `None` for an unknown role.
     pub fn kind(&self) -> Option<(FileKind, Option<u32>)> {
         let (name, segment) = match self.role.split_once('-') {
             None => (self.role.as_str(), None),

@@ -1,12 +1,6 @@
-//! Kinds of indexes, and those facts of the manifest that apply to one kind only.
-//!
-//! Every kind has files, ids and the log. The search structure differs: a graph has an entry and
-//! edges. The facts of a graph are top-level keys, as in the first manifests, when all indexes were
-//! graphs. A manifest of another kind has reader feature bit [`KIND`] and the key `kind`. A cluster
-//! index has the kind `cluster`, and its facts under the key `cluster`.
-//!
-//! A new kind needs a variant here with its facts and its name, and an arm in each match of
-//! [`IndexKind`].
+//! Kinds of indexes, and the facts of the manifest that apply to one kind only. The facts of a
+//! graph are top-level keys, as in the first manifests. A manifest of another kind has reader
+//! feature bit [`KIND`] and the key `kind`; a cluster index has its facts under the key `cluster`.
 
 use serde::de::Error as _;
 use serde::ser::SerializeMap;
@@ -15,8 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::LARGEST;
 use crate::error::LayoutError;
 
-/// Reader feature bit of an index that is not a graph. Its manifest has the key `kind`, and none of
-/// the keys of a graph.
+/// Reader feature bit of an index that is not a graph, whose manifest has the key `kind`.
 pub const KIND: u64 = 4;
 
 /// The facts that apply to one kind of index only.
@@ -28,22 +21,20 @@ pub enum IndexKind {
     Cluster(ClusterFacts),
 }
 
-/// The name of the cluster kind, and of the key with its facts.
 const CLUSTER: &str = "cluster";
 
 /// Facts about clusters and their build.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClusterFacts {
-    /// The number of clusters, each with a head: at least 1, and at most the number of vectors.
+    /// The number of clusters, from 1 to the number of vectors.
     pub clusters: u64,
     /// The number of vectors per cluster that the build aimed at.
     pub size: u32,
     /// The most clusters that a vector may belong to.
     pub replicas: u32,
-    /// A vector may belong to a cluster whose head is farther than the nearest head by at most this
-    /// share of the nearest distance.
+    /// The share by which a head of a vector may be farther than the nearest head.
     pub closure: f32,
-    /// Members of all clusters. A vector counts once for each of its clusters.
+    /// Members of all clusters; a vector counts once for each.
     pub members: u64,
     /// Members of the largest cluster.
     pub largest: u32,
@@ -81,7 +72,7 @@ pub struct NavigationFacts {
     pub degree: u32,
 }
 
-// Serialization is written by hand, since a graph has no key for its kind.
+// Serialization is by hand, since a graph has no key for its kind.
 impl Serialize for IndexKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
@@ -116,13 +107,11 @@ impl IndexKind {
     pub fn navigation_nodes(&self) -> u64 {
         match self {
             Self::Graph(facts) => facts.navigation.as_ref().map_or(0, |graph| graph.nodes),
-            // The graph over the heads is a part of every cluster index, and not optional, so it
-            // does not count.
+            // The graph over the heads is a part of every cluster index, so it does not count.
             Self::Cluster(_) => 0,
         }
     }
 
-    /// Refuses a manifest of an unknown kind, before its other keys are read.
     pub(super) fn check(
         kind: Option<&str>,
         reader_features: u64,
@@ -145,7 +134,6 @@ impl IndexKind {
         }
     }
 
-    /// Refuses impossible numbers.
     pub(super) fn check_numbers(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         match self {
             Self::Graph(GraphFacts { edges, .. }) if *edges > LARGEST => {
@@ -159,7 +147,6 @@ impl IndexKind {
 }
 
 impl ClusterFacts {
-    /// Refuses numbers that are impossible, whatever the other numbers are.
     fn check_numbers(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         if self.clusters == 0 || self.clusters >= u64::from(u32::MAX) {
             let expected = "1 to 4294967294";

@@ -105,7 +105,6 @@ fn sample() -> Manifest {
     }
 }
 
-/// The part of the sample that version 1 can represent.
 fn sample_of_1() -> Manifest {
     Manifest {
         format_version: 1,
@@ -128,7 +127,6 @@ fn sample_of_1() -> Manifest {
     }
 }
 
-/// Frames a body that a test has written.
 fn framed(body: &str) -> Vec<u8> {
     framed_as(FORMAT_VERSION, body)
 }
@@ -229,7 +227,6 @@ fn newer_version_is_refused() {
     decode_value(&value).unwrap_err();
 }
 
-/// A feature bit that no version has yet.
 const UNKNOWN: u64 = 1 << 40;
 
 #[test]
@@ -267,7 +264,6 @@ fn a_file_of_ids_needs_a_feature_bit() {
     manifest.writer_features |= IDS;
     let back = Manifest::decode(&manifest.encode(), "MANIFEST").unwrap();
     back.check_writable("MANIFEST").unwrap();
-    // An index of an earlier version has no file of ids.
     manifest.files.pop();
     Manifest::decode(&manifest.encode(), "MANIFEST").unwrap();
 }
@@ -415,7 +411,6 @@ fn version_1_is_read_as_coupled() {
     let text = manifest.encode();
     assert!(text.starts_with(b"STRATANN MANIFEST 1 "));
     assert_eq!(Manifest::decode(&text, "MANIFEST").unwrap(), manifest);
-    // A key of a later version is not a key of this version.
     for (key, _) in later_keys() {
         let mut value = manifest.value().unwrap();
         assert_eq!(value.get(key), None, "{key}");
@@ -468,7 +463,6 @@ fn the_keys_are_all_that_there_are() {
         let keys = value.as_object().unwrap().keys().cloned();
         keys.collect::<std::collections::BTreeSet<String>>()
     };
-    // The two manifests have the keys of indexes of all kinds.
     let found = &keys_of(&sample()) | &keys_of(&clustered());
     assert_eq!(found.len(), KEYS.len());
     assert!(KEYS.iter().all(|&(key, _)| found.contains(key)));
@@ -489,7 +483,6 @@ fn a_kind_that_is_not_known_is_refused_before_its_keys_are_missed() {
         text.contains("unknown kind of index \"tree\"") && text.contains("with that version"),
         "{text}"
     );
-    // The bit is set, but its key is missing.
     let mut manifest = sample();
     manifest.reader_features |= KIND;
     let text = refused(&body(&manifest));
@@ -506,7 +499,6 @@ fn manifests_of_earlier_versions_are_written_as_they_were() {
         };
         let text = String::from_utf8(then.encode()).unwrap();
         assert_eq!(Manifest::decode(text.as_bytes(), "MANIFEST").unwrap(), then);
-        // The text has the keys of this version in their order, and no later keys.
         let keys = |text: &str| -> Vec<String> {
             let lines = text.lines().filter(|line| line.starts_with("  \""));
             let key = |line: &str| line.split('"').nth(1).unwrap().to_owned();
@@ -521,7 +513,6 @@ fn manifests_of_earlier_versions_are_written_as_they_were() {
         assert_eq!(keys(&text), expected);
         assert!(text.ends_with("  ]\n}\n"), "{text}");
     }
-    // A text value that looks like a key does not count as one.
     let odd = Manifest {
         preset: "\n  \"layout\": \"".into(),
         order: "  \"placement\": null".into(),
@@ -570,7 +561,6 @@ fn a_placement_has_its_feature_bit() {
     manifest.placement = None;
     let back = Manifest::decode(&manifest.encode(), "MANIFEST").unwrap();
     assert_eq!(back, manifest);
-    // The key is written even without a placement.
     let text = String::from_utf8(manifest.encode()).unwrap();
     assert!(text.contains("\n  \"placement\": null,\n"), "{text}");
 
@@ -587,7 +577,6 @@ fn a_placement_has_its_feature_bit() {
         text.contains("the placement at offset 34 is 6; expected at most 5"),
         "{text}"
     );
-    // Version 1 has no placement.
     let mut value = body(&sample_of_1());
     value["format_version"] = 3.into();
     let text = Manifest::decode(&framed_as(3, &value.to_string()), "MANIFEST")
@@ -617,7 +606,6 @@ fn a_drift_stands_in_the_placement_where_a_writer_must_know_of_it() {
     );
     let back = Manifest::decode(text.as_bytes(), "m").unwrap();
     assert_eq!(back, manifest);
-    // A manifest without drift equals a manifest of an earlier version.
     manifest.note_drift(None);
     assert_eq!(manifest.encode(), without);
 
@@ -646,7 +634,6 @@ fn a_drift_stands_in_the_placement_where_a_writer_must_know_of_it() {
         let text = refused.to_string();
         assert!(text.contains(expected), "{expected}: {text}");
     }
-    // Without a placement no vector was inserted, and no drift is recorded.
     manifest.placement = None;
     manifest.note_drift(Some(drift));
     assert_eq!(manifest.writer_features, STATE);
@@ -890,7 +877,6 @@ proptest! {
                 navigation: navigation.map(|(nodes, degree)| NavigationFacts { nodes, degree }),
             }),
             files: files.into_iter().map(|(name, (length, header_crc32c))| FileEntry {
-                // All entries together do not exceed the bounds.
                 role: format!("role of {name}"), name, length: length >> 8, header_crc32c,
             }).collect(),
             ..sample()
@@ -925,7 +911,6 @@ proptest! {
     }
 }
 
-/// A manifest of a cluster index.
 fn clustered() -> Manifest {
     Manifest {
         reader_features: KIND,

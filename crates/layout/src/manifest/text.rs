@@ -6,7 +6,6 @@ use crate::error::LayoutError;
 
 const FIRST_WORDS: &str = "STRATANN MANIFEST ";
 
-/// All keys in their order, each with the version that added it.
 pub(super) const KEYS: [(&str, u32); 38] = [
     ("format_version", 1),
     ("reader_features", 1),
@@ -16,8 +15,7 @@ pub(super) const KEYS: [(&str, u32); 38] = [
     ("preset", 1),
     ("element", 1),
     ("metric", 1),
-    // These keys occur only in indexes that are not a graph, whatever the version. A reader feature
-    // bit marks such indexes, which have none of a graph's keys.
+    // Only an index that is no graph has these keys, in any version; a reader feature bit marks it.
     ("kind", 1),
     ("cluster", 1),
     ("dimension", 1),
@@ -46,21 +44,19 @@ pub(super) const KEYS: [(&str, u32); 38] = [
     ("log_from", 3),
     ("build", 3),
     ("placement", 4),
-    // This key occurs only if a writer feature bit is set, whatever the version.
+    // Only an index with a writer feature bit has this key, in any version.
     ("state", 1),
     ("files", 1),
 ];
 
-/// The keys that version 1 does not have, each with the version that added it.
 pub(super) fn later_keys() -> impl Iterator<Item = (&'static str, u32)> {
     KEYS.into_iter().filter(|&(_, since)| since > 1)
 }
 
-/// Orders the keys of an indented body as in [`KEYS`], and omits keys that `version` does not have.
-/// The text of each value is unchanged.
+/// Omits keys that `version` does not have.
 pub(super) fn in_order(version: u32, body: &str) -> String {
-    // A line with an indentation of two spaces begins a key, or ends the value of a key. No JSON
-    // string contains a line break.
+    // An indentation of two spaces begins a key, or ends the value of one. No string has a line
+    // break.
     let mut found: Vec<(&str, &str)> = Vec::new();
     let mut rest = body.trim_start_matches("{\n").trim_end_matches("\n}");
     while let Some(key) = rest
@@ -88,7 +84,6 @@ pub(super) fn first_line(version: u32, body: &[u8]) -> String {
     )
 }
 
-/// Checks the first line against the body. Returns the format version, and the offset of the body.
 pub(super) fn check_frame(text: &[u8], file: &str) -> Result<(u32, usize), LayoutError> {
     let head = &text[..text.len().min(FIRST_WORDS.len())];
     if head != &FIRST_WORDS.as_bytes()[..head.len()] {
@@ -171,7 +166,6 @@ pub(super) fn not_json(error: &serde_json::Error, body: &[u8], at: u64, file: &s
     field(file, offset, "body", error, "the manifest's JSON")
 }
 
-/// The first key of `found` that `known` does not have, at any depth.
 pub(super) fn first_unknown_key(
     found: &serde_json::Value,
     known: &serde_json::Value,

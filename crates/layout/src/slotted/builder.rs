@@ -3,7 +3,6 @@
 use super::{BEFORE, LEAST_PART, MAX_RECORDS, NO_IDS, NODE, RELOCATED, SlottedShape};
 use crate::block;
 
-/// Bytes of a length, if the lengths of a page differ by at most `range`.
 fn length_width(range: usize) -> usize {
     match range {
         0 => 0,
@@ -13,16 +12,13 @@ fn length_width(range: usize) -> usize {
     }
 }
 
-/// The numbers that determine how many bytes a page needs.
 #[derive(Debug, Clone, Copy)]
 struct Extent {
     count: usize,
-    /// Bytes of all records.
     bytes: usize,
     lists: (usize, usize),
     vectors: (usize, usize),
     ids: (u64, u64),
-    /// Whether each id is one more than the id before it.
     consecutive: bool,
 }
 
@@ -50,8 +46,7 @@ impl Extent {
         }
     }
 
-    /// The bytes that a record takes for each of three numbers: the size of its list, the size of
-    /// its encoded vector, and its id. The last is 0 without ids.
+    /// The bytes of a list's size, of a vector's size, and of an id (0 without ids).
     fn widths(&self, ids: bool) -> (usize, usize, usize) {
         let range = self.ids.1 - self.ids.0;
         let id = if !ids || self.consecutive {
@@ -67,8 +62,6 @@ impl Extent {
         )
     }
 
-    /// Returns this extent. For a page on which no record starts, returns an extent whose ranges
-    /// are zero.
     fn or_none(self) -> Extent {
         match self.count {
             0 => Extent {
@@ -92,21 +85,18 @@ impl Extent {
 #[derive(Debug)]
 pub struct SlottedBuilder {
     shape: SlottedShape,
-    /// The node of the first record. On a relocated page this is the least node, and `u32::MAX`
-    /// while the page is empty.
+    /// On a relocated page the least node, and `u32::MAX` while the page is empty.
     first: u32,
     relocated: bool,
     extent: Extent,
-    /// The node of each record of a relocated page; empty on another page.
+    /// The node of each record of a relocated page.
     nodes: Vec<u32>,
     lists: Vec<usize>,
     vectors: Vec<usize>,
     ids: Vec<u64>,
     records: Vec<u8>,
-    /// The remaining bytes of a record that began on an earlier page. They go to this page and
-    /// perhaps to later ones.
+    /// The rest of a record from an earlier page, for this page and perhaps later ones.
     begun: Vec<u8>,
-    /// The checksum of the page before, if there is one.
     before: [u8; BEFORE],
     page: Vec<u8>,
 }
@@ -130,24 +120,20 @@ impl SlottedBuilder {
         }
     }
 
-    /// Empties the page. Its records will be nodes `first`, `first + 1` and so on; see
-    /// [`SlottedBuilder::push`].
+    /// Empties the page. Its records will be nodes `first`, `first + 1` and so on.
     pub fn start(&mut self, first: u32) {
         self.empty(first, false);
         self.begun.clear();
     }
 
-    /// Begins the page that follows a [finished](SlottedBuilder::finish) one. If the last record
-    /// [continues](SlottedBuilder::goes_on), the new page first gets the remaining bytes of that
-    /// record. Its first own record will be node `first`.
+    /// Begins the page after a [finished](SlottedBuilder::finish) one, with the rest of its last
+    /// record, if any. The first own record will be node `first`.
     pub fn go_on(&mut self, first: u32) {
         let left = self.left();
         self.before.copy_from_slice(&self.page[..BEFORE]);
         if self.extent.count == 0 {
             self.begun.drain(..self.begun.len() - left);
         } else {
-            // Only bytes of the last record are left. The finished page has the other records, and
-            // all remaining bytes of earlier records.
             self.begun.clear();
             self.begun
                 .extend_from_slice(&self.records[self.records.len() - left..]);
@@ -155,8 +141,7 @@ impl SlottedBuilder {
         self.empty(first, false);
     }
 
-    /// Empties the page and makes it a relocated one, which stores the node of each record; see
-    /// [`SlottedBuilder::push_node`].
+    /// Empties the page and makes it a relocated one ([`SlottedBuilder::push_node`]).
     ///
     /// # Panics
     /// Panics if the file has kind `Vectors`, which has no relocated pages.
@@ -178,18 +163,12 @@ impl SlottedBuilder {
         self.records.clear();
     }
 
-    /// Appends a node if it fits: external id, encoded list, encoded vector. Returns `false`, and
-    /// changes nothing, if it does not fit. An empty page accepts any record up to the largest
-    /// record of the shape.
-    ///
-    /// If records [span pages](SlottedShape::runs_on), a record also fits if enough of its first
-    /// bytes fit. Its remaining bytes go to the next page, see [`SlottedBuilder::goes_on`].
-    ///
-    /// In a file of kind `Adjacency` the id is not stored.
+    /// Appends a node (kind `Adjacency` does not store the id). Returns `false`, and changes
+    /// nothing, if it does not fit. A record that [spans pages](SlottedShape::runs_on) fits by its
+    /// first bytes.
     ///
     /// # Panics
-    /// Panics if there is a vector in a file of kind `Adjacency` or a list in one of kind
-    /// `Vectors`, or if the page was started as a relocated one.
+    /// Panics if the page is relocated, or the kind has no such list or vector.
     pub fn push(&mut self, id: u64, list: &[u8], vector: &[u8]) -> bool {
         assert!(
             !self.relocated,
@@ -198,11 +177,10 @@ impl SlottedBuilder {
         self.append(id, list, vector)
     }
 
-    /// Appends node `node` to a relocated page, if it fits, like [`SlottedBuilder::push`].
+    /// Appends `node` to a relocated page, if it fits, like [`SlottedBuilder::push`].
     ///
     /// # Panics
-    /// Panics if the page was not started as a relocated one, the node is on it already, or there
-    /// is a vector in a file of kind `Adjacency`.
+    /// Panics if the page is not relocated or has the node, or the kind has no vectors.
     pub fn push_node(&mut self, node: u32, id: u64, list: &[u8], vector: &[u8]) -> bool {
         assert!(
             self.relocated,
@@ -254,13 +232,11 @@ impl SlottedBuilder {
         self.extent.count == 0 && self.begun.is_empty()
     }
 
-    /// Whether the last record continues on the next page. Then no record fits, and
-    /// [`SlottedBuilder::go_on`] begins the next page.
+    /// Whether the last record continues on the next page, so that no record fits.
     pub fn goes_on(&self) -> bool {
         self.left() > 0
     }
 
-    /// Bytes of the last record that are not on this page.
     fn left(&self) -> usize {
         let bytes = self
             .extent
@@ -270,8 +246,7 @@ impl SlottedBuilder {
         bytes.saturating_sub(self.shape.page_bytes())
     }
 
-    /// The remaining bytes of a record from an earlier page, which go to this page and later ones,
-    /// and the bytes of the checksum of the page before.
+    /// Includes the checksum of the page before.
     fn begun_bytes(&self) -> usize {
         match self.begun.len() {
             0 => 0,
@@ -279,15 +254,10 @@ impl SlottedBuilder {
         }
     }
 
-    /// Seals the page as number `page` of its file and returns its bytes.
-    /// [`SlottedBuilder::start`], [`SlottedBuilder::go_on`] or [`SlottedBuilder::start_relocated`]
-    /// starts the next one.
-    ///
-    /// The records stay: more may be pushed, and the page may be finished again under the same or
-    /// another number.
+    /// Seals the page as number `page` of its file. More records may be pushed afterwards.
     ///
     /// # Panics
-    /// Panics if the page is empty. No file has an empty page, relocated or not.
+    /// Panics if the page is empty.
     pub fn finish(&mut self, page: u64) -> &[u8] {
         assert!(!self.is_empty(), "a page has one record or more");
         let (shape, extent, out) = (&self.shape, self.extent.or_none(), &mut self.page);
@@ -299,8 +269,7 @@ impl SlottedBuilder {
         let relocated = if self.relocated { RELOCATED } else { 0 };
         out.extend_from_slice(&[ids, (vector << 4 | list) as u8 | relocated]);
         out.extend_from_slice(&self.first.to_le_bytes());
-        // On pages without lists, this field has the number of remaining bytes of a record from an
-        // earlier page.
+        // On pages without lists, this field has the bytes left of a record from an earlier page.
         let least_list = if shape.runs_on() {
             self.begun.len()
         } else {

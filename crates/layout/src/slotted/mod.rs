@@ -8,17 +8,14 @@
 //! first node u32, nodes u64, pages u64.
 //!
 //! A record is a node's encoded list, then its encoded vector. In a file of kind `Adjacency` the
-//! vectors are empty, and in a file of kind `Vectors` the lists are empty. In a file of kind
-//! `Layered` the vector is a leading part. The trailing part is stored as the vector in a file of
-//! kind `Vectors`. The codec defines the meaning of the bytes.
+//! vectors are empty, and in one of kind `Vectors` the lists. In a file of kind `Layered` the
+//! vector is a leading part; its trailing part is in a file of kind `Vectors`.
 //!
-//! Records fill the pages in the order of their nodes, without gaps, so a page stores only the node
-//! that it starts with. A page is `k` consecutive 4 KiB blocks: as few as the largest record of the
-//! file needs.
+//! Records fill the pages in the order of nodes, without gaps, so a page stores only its first
+//! node. A page is `k` consecutive 4 KiB blocks: as few as the file's largest record needs.
 //!
-//! A rewritten record goes to another page, beside records of any other nodes. So such a
-//! *relocated* page stores the node of each of its records. Both kinds of pages are in the same
-//! file, and each page says which kind it is. A file of kind `Vectors` has no relocated pages.
+//! A rewritten record goes to a *relocated* page of the same file, which stores the node of each
+//! record. A file of kind `Vectors` has no relocated pages.
 //!
 //! ```text
 //! offset    size  contents (page)
@@ -39,19 +36,15 @@
 //!      .       .  records: bytes of the list, bytes of the vector, one after the other; then zeros
 //! ```
 //!
-//! So for each record a page stores one or two bytes for a length, and for an id as many bytes as
-//! the range of the page's ids needs. Together these are about five bytes a record for unordered
-//! ids, and about two for ascending ids. The position of a record is the sum of the lengths of the
-//! records before it. These lengths are adjacent. A relocated page needs four more bytes for each
-//! record.
+//! For a length and an id, a record takes about five bytes with unordered ids, and about two with
+//! ascending ids. The position of a record is the sum of the lengths before it, which are adjacent.
 //!
 //! # Spanning records
 //!
-//! In files of kind `Vectors` of version 2, a page is one block. If a record does not fit the free
-//! end of a page, the record *spans* pages: it continues on as many following pages as it needs. A
-//! free end of fewer than 256 bytes stays empty, since it is not worth the read of a second block.
-//! `k` in the header is the most pages that a record may span. A page of such a file differs from
-//! the table above in these fields:
+//! In files of kind `Vectors` of version 2, a page is one block, and a record may *span* pages: it
+//! continues on as many following pages as it needs. A free end of fewer than 256 bytes stays
+//! empty, since it is not worth the read of a second block. `k` in the header is the most pages
+//! that a record may span. A page differs from the table above in these fields:
 //!
 //! ```text
 //! offset    size  contents (page)
@@ -63,13 +56,12 @@
 //!      .       .  records; the last one may continue on the next page, with its rest as g
 //! ```
 //!
-//! So the position of a page's first own record does not depend on the page before it. The page
-//! also shows whether its last record continues, and over how many pages: each later page takes
-//! 4,064 bytes of the record, except the last one. A table in memory has the same facts
-//! ([`crate::RunsOn`]). With this table, a search reads all pages of a record with one read.
+//! So a page shows the position of its first own record, and over how many pages its last record
+//! continues: each later page takes 4,064 bytes, except the last one. [`crate::RunsOn`] has the
+//! same facts in memory, so that a search reads all pages of a record with one read.
 //!
-//! An intact page may be older than the page before it, since a device may lose one of two writes.
-//! The checksum of the page before reveals that. So no record is composed of two versions.
+//! A device may lose one of two writes. The checksum of the page before then reveals the older
+//! page, so no record is composed of two versions.
 
 mod builder;
 mod view;
@@ -83,33 +75,24 @@ use crate::error::{CHOOSE, LayoutError};
 use crate::header::{Beside, FieldsWriter, FileHeader, FileKind, Form};
 use stratann_vector::Element;
 
-/// Format version of [`FileKind::Packed`], [`FileKind::Adjacency`] and [`FileKind::Layered`]. 1:
-/// the first.
+/// Format version of [`FileKind::Packed`], [`FileKind::Adjacency`] and [`FileKind::Layered`].
 pub const FORMAT_VERSION: u32 = 1;
 
 /// Format version of [`FileKind::Vectors`]. 1: the first; 2: records span pages.
 pub const VECTORS_FORMAT_VERSION: u32 = 2;
 
-/// The most 4 KiB blocks of a page. The checksums of all blocks must fit the first block.
+/// The most 4 KiB blocks of a page: the checksums of all blocks must fit the first block.
 pub const MAX_BLOCKS: usize = 256;
 
 /// The most records of a page.
 pub const MAX_RECORDS: usize = u16::MAX as usize;
 
-/// Bytes between the checksums and the least id.
 const FIXED: usize = 16;
-/// The value of the id width that means "no ids".
 const NO_IDS: u8 = 255;
-/// The bit of a relocated page, in the byte with the widths of lengths.
 const RELOCATED: u8 = 8;
-/// Bytes of a node's number on a relocated page.
 const NODE: usize = 4;
-/// The bytes of the checksum of the page before, on a page that begins with remaining bytes of a
-/// record.
 const BEFORE: usize = 4;
-/// The fewest bytes of a record on its first page, if the record ends on a later page. The read of
-/// such a record takes one more block. A page that ends without such a record has less than a
-/// sixteenth of a block empty.
+/// The fewest bytes of a record on its first page: fewer are not worth the read of one more block.
 const LEAST_PART: usize = 256;
 
 /// The properties that determine the positions and contents of pages.
@@ -121,23 +104,18 @@ pub struct SlottedShape {
     dim: usize,
     degree: usize,
     blocks: usize,
-    /// The most pages that a record spans, if records span pages; otherwise 0.
+    /// The most pages that a record spans; 0 if records do not span pages.
     run: usize,
 }
 
-/// The parts that a record of slotted pages has, besides its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holds {
-    /// A list, a vector and an external id.
     Both,
-    /// A list.
     List,
-    /// A vector and an external id.
     Vector,
 }
 
 impl Holds {
-    /// The parts of the records in a file of this kind; `None` if its pages are not slotted.
     fn of(kind: FileKind) -> Option<Holds> {
         match kind.form() {
             Form::Lists(pages) => match (pages.slotted, pages.vectors) {
@@ -156,21 +134,18 @@ impl Holds {
 pub struct SlottedFacts {
     /// The node of the file's first record.
     pub first: u32,
-    /// Records in the file: nodes `first..first + nodes`. For a segment of vectors whose file a
-    /// merge left unchanged, these are the numbers at the time of writing ([`crate::chunks`]).
+    /// Records in the file: nodes `first..first + nodes`, numbered as when it was written
+    /// ([`crate::chunks`]).
     pub nodes: u64,
     /// Pages of the file.
     pub pages: u64,
 }
 
 impl SlottedShape {
-    /// The shape of a file for vectors of `dim` elements and at most `degree` neighbours a node.
-    /// Its pages have as few blocks as one record of `largest` bytes (list and vector together)
-    /// needs. If the kind has relocated pages, such a record also fits on a relocated page.
+    /// The shape of a file for vectors of `dim` elements and at most `degree` neighbours a node. A
+    /// page has as few blocks as a record of `largest` bytes needs.
     ///
-    /// Refuses a kind that has no slotted pages, a dimension of zero or above [`MAX_DIMENSION`], a
-    /// degree of zero or above [`MAX_DEGREE`], and a record that does not fit [`MAX_BLOCKS`]
-    /// blocks.
+    /// Refuses a kind without slotted pages, and a number that is 0 or above its limit.
     pub fn new(
         kind: FileKind,
         element: Element,
@@ -194,11 +169,8 @@ impl SlottedShape {
         Ok(shape)
     }
 
-    /// The shape of a file of kind `Vectors` whose records span pages, for vectors of `dim`
-    /// elements that take at most `largest` bytes. `degree` is the degree of the graph. If records
-    /// are so short that none would span pages, the shape is that of [`SlottedShape::new`].
-    ///
-    /// Refuses the same arguments as [`SlottedShape::new`].
+    /// The shape of a file of kind `Vectors` whose records, of at most `largest` bytes, may span
+    /// pages. Refuses the same arguments as [`SlottedShape::new`].
     pub fn running_on(
         element: Element,
         dim: usize,
@@ -206,8 +178,7 @@ impl SlottedShape {
         largest: usize,
     ) -> Result<SlottedShape, LayoutError> {
         let mut shape = SlottedShape::of_one_block(FileKind::Vectors, element, dim, degree)?;
-        // If a page has fewer free bytes than `LEAST_PART`, a record either fits or starts on the
-        // next page.
+        // With fewer free bytes than `LEAST_PART`, a record either fits or starts on the next page.
         let behind = largest.saturating_sub(LEAST_PART);
         if behind == 0 {
             return Ok(shape);
@@ -287,7 +258,6 @@ impl SlottedShape {
         self.blocks
     }
 
-    /// The bytes that a page has for remaining bytes of a record from an earlier page.
     fn going_on(&self) -> usize {
         self.page_bytes() - self.header_bytes() - BEFORE
     }
@@ -339,8 +309,7 @@ impl SlottedShape {
         header
     }
 
-    /// Decodes the shape and the other facts from a header. Refuses a header that contradicts
-    /// itself.
+    /// Decodes the shape and the other facts. Refuses a header that contradicts itself.
     pub fn from_header(
         header: &FileHeader,
         file: &str,
@@ -401,7 +370,7 @@ impl SlottedShape {
             );
             return Err(field(first_at, what, found, "at most 4294967295 together"));
         }
-        // Every page has at least one record or a part of one, and every record is on a page.
+        // Every page has at least one record or a part of one.
         if pages > nodes.saturating_mul(shape.pages_per_record() as u64)
             || nodes > pages.saturating_mul(MAX_RECORDS as u64)
         {
@@ -447,19 +416,17 @@ impl SlottedShape {
         self.has_lists()
     }
 
-    /// Bytes of a page for records and their lengths, nodes and ids, if records do not span pages.
+    /// Bytes of a page for records, lengths, nodes and ids, if records do not span pages.
     pub fn room(&self) -> usize {
         self.page_bytes() - self.header_bytes()
     }
 
-    /// Bytes of a page before its arrays.
     #[inline]
     fn header_bytes(&self) -> usize {
         4 * self.blocks + FIXED + if self.has_ids() { 8 } else { 0 }
     }
 
-    /// Checks the pages in `bytes`; the first one has number `page`. A wrong checksum of a block is
-    /// an error, and so is an incomplete page.
+    /// Checks the checksums of the pages in `bytes`, from number `page` on.
     pub fn check(&self, bytes: &[u8], page: u64, file: &str) -> Result<(), LayoutError> {
         let mut first = self.first_block(page);
         for page in bytes.chunks(self.page_bytes()) {
@@ -472,7 +439,6 @@ impl SlottedShape {
         Ok(())
     }
 
-    /// The number in the file of the first block of a page.
     fn first_block(&self, page: u64) -> u64 {
         page.saturating_mul(self.blocks as u64).saturating_add(1)
     }

@@ -6,14 +6,12 @@ use proptest::prelude::*;
 
 const KINDS: [FileKind; 3] = [FileKind::Packed, FileKind::Adjacency, FileKind::Vectors];
 
-/// A node's external id, list and vector.
 type Node = (u64, Vec<u8>, Vec<u8>);
 
 fn shape(kind: FileKind, largest: usize) -> SlottedShape {
     SlottedShape::new(kind, Element::U8, 128, 64, largest).unwrap()
 }
 
-/// A small deterministic source of numbers.
 fn numbers(seed: u64) -> impl Iterator<Item = u64> {
     let mut state = seed;
     std::iter::repeat_with(move || {
@@ -30,7 +28,6 @@ fn bytes(length: usize, seed: usize) -> Vec<u8> {
         .collect()
 }
 
-/// A node with parts of these lengths, restricted to the parts that files of this kind have.
 fn node(kind: FileKind, id: u64, list: usize, vector: usize) -> Node {
     let seed = id as usize % 1000;
     let list = if kind == FileKind::Vectors { 0 } else { list };
@@ -42,7 +39,6 @@ fn node(kind: FileKind, id: u64, list: usize, vector: usize) -> Node {
     (id, bytes(list, seed), bytes(vector, seed + 7))
 }
 
-/// The bytes of the largest record that fits any page of this many blocks.
 fn room(kind: FileKind, blocks: usize) -> usize {
     let (fixed, node) = match kind {
         FileKind::Packed => (24, 4),
@@ -52,7 +48,6 @@ fn room(kind: FileKind, blocks: usize) -> usize {
     blocks * BLOCK - 4 * blocks - fixed - node
 }
 
-/// A relocated page of nodes, which must all fit.
 fn build_relocated(shape: SlottedShape, page: u64, numbers: &[u32], nodes: &[Node]) -> Vec<u8> {
     let mut builder = SlottedBuilder::new(shape);
     builder.start_relocated();
@@ -65,7 +60,6 @@ fn build_relocated(shape: SlottedShape, page: u64, numbers: &[u32], nodes: &[Nod
     builder.finish(page).to_vec()
 }
 
-/// Checks the node of each slot, and the slot of each node.
 fn assert_nodes(view: &SlottedView<'_>, numbers: &[u32]) {
     assert_eq!(view.len(), numbers.len());
     assert_eq!(view.first(), *numbers.iter().min().unwrap());
@@ -82,7 +76,6 @@ fn assert_nodes(view: &SlottedView<'_>, numbers: &[u32]) {
     }
 }
 
-/// A page of nodes, which must all fit.
 fn build(shape: SlottedShape, first: u32, page: u64, nodes: &[Node]) -> Vec<u8> {
     let mut builder = SlottedBuilder::new(shape);
     builder.start(first);
@@ -113,12 +106,10 @@ fn assert_same(view: &SlottedView<'_>, page: &[u8], nodes: &[Node]) {
     }
 }
 
-/// Corrects the checksums of a page that a test has changed.
 fn reseal(shape: &SlottedShape, bytes: &mut [u8], page: u64) {
     block::seal_page(bytes, shape.first_block(page));
 }
 
-/// The widths in bytes of an id, of a list's length and of a vector's length on the page.
 fn widths(shape: &SlottedShape, page: &[u8]) -> (u8, u8, u8) {
     let at = 4 * shape.blocks;
     (page[at + 2], page[at + 3] & 15, page[at + 3] >> 4)
@@ -181,7 +172,6 @@ fn bytes_stand_where_the_table_says() {
 
 #[test]
 fn a_record_of_photographs_costs_five_bytes() {
-    // Lists have about 80 bytes and vectors about 86. Ids are up to 10 million, in no order.
     let shape = shape(FileKind::Packed, 400);
     let mut builder = SlottedBuilder::new(shape);
     let mut number = numbers(1);
@@ -236,8 +226,6 @@ fn a_record_may_fill_a_page_to_the_last_byte() {
         for blocks in [1, 2, 5] {
             let shape = shape(kind, room(kind, blocks));
             assert_eq!(shape.blocks_per_page(), blocks);
-            // If files of this kind have relocated pages, this room is four bytes more than the
-            // largest record of a shape.
             let room = shape.page_bytes() - shape.header_bytes();
             for list in [0, 1, room / 2, room] {
                 let mut whole = node(kind, u64::MAX, list, room - list);
@@ -255,8 +243,6 @@ fn a_record_may_fill_a_page_to_the_last_byte() {
                 assert!(!builder.push(larger.0, &larger.1, &larger.2));
                 assert!(builder.is_empty());
                 assert!(builder.push(whole.0, &whole.1, &whole.2));
-                // If lengths differ, the page stores each length. This page has no space for them,
-                // so even an empty record does not fit.
                 assert!(!builder.push(0, &[], &[]));
                 assert_eq!(builder.len(), 1);
                 let page = builder.finish(3);
@@ -302,8 +288,7 @@ fn a_record_that_does_not_fit_changes_nothing() {
         for (id, list, vector) in &nodes {
             assert!(builder.push(*id, list, vector));
         }
-        // The first record is too long. The second would fit if it did not widen the ids and
-        // lengths of all records.
+        // The first record is too long. The second one would widen all ids and lengths.
         let huge = node(kind, u64::MAX, 4000, 4000);
         assert!(!builder.push(huge.0, &huge.1, &huge.2));
         assert!(!builder.push(huge.0, &huge.1, &huge.2));
@@ -334,7 +319,6 @@ fn ids_take_as_many_bytes_as_they_spread_over() {
         (vec![0], 0),
         (vec![top - 2, top - 1, top], 0),
         (vec![17, 18, 19, 20], 0),
-        // Numbers that follow one another, but not in ascending order, or not from the first.
         (vec![20, 19, 18], 1),
         (vec![17, 18, 20], 1),
         (vec![5, 5, 5], 1),
@@ -354,7 +338,6 @@ fn ids_take_as_many_bytes_as_they_spread_over() {
     ] {
         for kind in [FileKind::Packed, FileKind::Vectors] {
             let shape = shape(kind, 300);
-            // Long records, short records, and empty records, whose page ends after the ids.
             for (list, vector) in [(8, 9), (0, 1), (0, 0)] {
                 let nodes: Vec<Node> = ids.iter().map(|&id| node(kind, id, list, vector)).collect();
                 let page = build(shape, 0, 0, &nodes);
@@ -370,7 +353,6 @@ fn ids_take_as_many_bytes_as_they_spread_over() {
 
 #[test]
 fn ids_are_read_at_the_very_end_of_a_page() {
-    // Records without bytes, whose ids fill the page.
     for spread in [0xffu64, 0xffff, 0xff_ffff, 0xff_ffff_ffff, u64::MAX] {
         let shape = shape(FileKind::Vectors, 0);
         let mut builder = SlottedBuilder::new(shape);
@@ -495,7 +477,6 @@ fn a_misplaced_page_is_found() {
         text.starts_with("a.idx/vectors-0: checksum mismatch in the block at offset 36864"),
         "{text}"
     );
-    // The second block's checksum carries the second block's number in the file: 1 + 2 * 3 + 1.
     assert_eq!(page[4..8], block::checksum(8, &page[BLOCK..]).to_le_bytes());
 }
 
@@ -506,8 +487,6 @@ fn what_a_page_cannot_have_is_refused() {
             .map(|id| node(kind, id * 1000, 10 + id as usize, 20))
             .collect()
     };
-    // The kind of file, the offset in the page after its checksum, the bytes to write there, and
-    // the expected message.
     type Change = (FileKind, usize, &'static [u8], &'static str);
     let changes: [Change; 19] = [
         (
@@ -618,7 +597,6 @@ fn what_follows_the_records_must_be_zero() {
                 found: 7
             }
         );
-        // A search skips this check, to save time.
         SlottedView::open(&shape, &page, 2, false, "f").unwrap();
         page[at] = 0;
     }
@@ -631,8 +609,7 @@ fn lengths_that_lead_out_of_the_page_are_refused() {
         .map(|id| node(FileKind::Packed, id, 10 + id as usize, 20))
         .collect();
     let mut page = build(shape, 0, 0, &nodes);
-    // The smallest length of a vector changes from 20 to 500, so that the eighth record ends
-    // outside.
+    // The smallest length of a vector becomes 500, so that the eighth record ends outside.
     page[16..18].copy_from_slice(&500u16.to_le_bytes());
     reseal(&shape, &mut page, 0);
     let text = SlottedView::open(&shape, &page, 0, true, "f")
@@ -670,7 +647,6 @@ fn a_byte_too_many_is_refused() {
             _ => (room, room),
         };
         let mut page = build(shape, 0, 0, &[node(kind, 1, list, vector)]);
-        // This field is the least length of a list or, without lists, of a vector.
         let at = if shape.has_lists() { 12 } else { 16 };
         let length = u32::from_le_bytes([page[at], page[at + 1], page[at + 2], page[at + 3]]);
         page[at..at + 4].copy_from_slice(&(length + 1).to_le_bytes());
@@ -681,7 +657,6 @@ fn a_byte_too_many_is_refused() {
         SlottedView::open(&shape, &page, 0, true, "f").unwrap_err();
     }
 
-    // These records have only ids, and they fill the page to the last byte.
     let shape = shape(FileKind::Vectors, 0);
     let mut page = vec![0; BLOCK];
     page[6] = 1;
@@ -762,7 +737,6 @@ fn other_pages_have_consecutive_nodes() {
             let last = first + 3;
             assert_nodes(&view, &(first..=last).collect::<Vec<_>>());
         }
-        // Node numbers beyond the largest allowed one. No build writes such a page.
         let page = build(shape, u32::MAX - 1, 0, &nodes);
         let view = SlottedView::open(&shape, &page, 0, true, "f").unwrap();
         assert_eq!(view.node(1), Ok(u32::MAX));
@@ -790,8 +764,6 @@ fn the_largest_record_fits_a_relocated_page() {
             let mut larger = whole.clone();
             larger.1.push(1);
             assert!(!builder.push_node(4, larger.0, &larger.1, &larger.2));
-            // A node that did not fit is not on the page, and its number does not become the
-            // smallest.
             assert!(builder.push_node(9, whole.0, &whole.1, &whole.2));
             assert!(!builder.push_node(5, 0, &[], &[]));
             let page = builder.finish(3);
@@ -810,7 +782,6 @@ fn a_finished_page_takes_more_records() {
         let nodes: Vec<Node> = (0..5).map(|id| node(kind, id * 900, 10, 20)).collect();
         let numbers = [70, 3, 0x1_0000, 1, 2];
         let mut builder = SlottedBuilder::new(shape);
-        // No data of the earlier page remains.
         builder.start(1);
         assert!(builder.push(1, &[255; 300], &[]));
         builder.start_relocated();
@@ -818,10 +789,8 @@ fn a_finished_page_takes_more_records() {
             assert!(builder.push_node(numbers[at], *id, list, vector));
             let so_far = build_relocated(shape, 8 + at as u64, &numbers[..=at], &nodes[..=at]);
             assert_eq!(builder.finish(8 + at as u64), so_far);
-            // The page is finished again under the same number: no node is on it twice.
             assert_eq!(builder.finish(8 + at as u64), so_far);
         }
-        // Now a page of consecutive nodes follows a relocated page.
         builder.start(6);
         for (at, (id, list, vector)) in nodes.iter().enumerate() {
             assert!(builder.push(*id, list, vector));
@@ -833,7 +802,6 @@ fn a_finished_page_takes_more_records() {
 #[test]
 fn nodes_that_contradict_each_other_are_refused() {
     for kind in [FileKind::Packed, FileKind::Adjacency] {
-        // Few nodes, and more nodes than fit into the array for few nodes.
         for count in [3, 500] {
             let shape = shape(kind, 4);
             let nodes: Vec<Node> = (0..count).map(|id| node(kind, id, 0, 0)).collect();
@@ -846,7 +814,6 @@ fn nodes_that_contradict_each_other_are_refused() {
                 let mut page = page.clone();
                 change(&mut page);
                 reseal(&shape, &mut page, 0);
-                // A search skips this check, to save time.
                 SlottedView::open(&shape, &page, 0, false, "f").unwrap();
                 let error = SlottedView::open(&shape, &page, 0, true, "f").unwrap_err();
                 error.to_string()
@@ -869,7 +836,6 @@ fn nodes_that_contradict_each_other_are_refused() {
             assert!(text.contains("is 10; expected"), "{text}");
         }
     }
-    // More nodes than fit into a page.
     let shape = shape(FileKind::Adjacency, 4);
     let mut page = vec![0; BLOCK];
     page[6..8].copy_from_slice(&[NO_IDS, RELOCATED]);
@@ -1030,7 +996,6 @@ fn header_round_trip_and_contradictions() {
             "{text}"
         );
     }
-    // A file without nodes, and a file whose last node has the largest possible number.
     let shape = shape(FileKind::Packed, 300);
     SlottedShape::from_header(&shape.header(0, 0, 0), "f").unwrap();
     SlottedShape::from_header(&shape.header(u32::MAX - 5, 5, 1), "f").unwrap();
@@ -1059,12 +1024,10 @@ fn any_kind() -> impl Strategy<Value = FileKind> {
     (0..KINDS.len()).prop_map(|at| KINDS[at])
 }
 
-/// Lengths that need 0, 1, 2 or 4 bytes on a page.
 fn any_lengths() -> impl Strategy<Value = (usize, usize)> {
     (0usize..300, 0usize..4).prop_map(|(least, spread)| (least, [0, 200, 20_000, 90_000][spread]))
 }
 
-/// Ids that need any number of bytes.
 fn any_ids() -> impl Strategy<Value = (u64, u64)> {
     (any::<u64>(), 0u32..=64).prop_map(|(base, bits)| {
         let spread = u64::MAX.checked_shr(64 - bits).unwrap_or(0);
@@ -1072,12 +1035,10 @@ fn any_ids() -> impl Strategy<Value = (u64, u64)> {
     })
 }
 
-/// The node of a record on a relocated page. No two slots have the same node.
 fn number_of(seed: u64, slot: usize) -> u32 {
     (slot as u32).wrapping_mul(0x9e37_79b1) ^ seed as u32
 }
 
-/// As many records as fit into a page, and the page's shape.
 fn fill(
     kind: FileKind,
     lists: (usize, usize),
@@ -1219,7 +1180,6 @@ proptest! {
     }
 }
 
-/// Reads all parts of a page that may be damaged.
 fn read_all(
     shape: &SlottedShape,
     bytes: &[u8],
@@ -1235,7 +1195,6 @@ fn read_all(
         if let Ok(number) = view.node(slot) {
             let found = view.slot_of(number);
             if view.is_relocated() && !verify {
-                // If several slots have this node, the first one is found.
                 prop_assert!(found.is_some_and(|found| found <= slot));
             } else {
                 prop_assert_eq!(found, Some(slot));

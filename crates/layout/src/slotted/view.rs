@@ -1,25 +1,23 @@
 //! Reads slotted pages in place.
 //!
-//! A search opens a page for one of its records. The functions for this are forced inline: a view
-//! has many words, and returning it through memory takes about as long as finding the record.
+//! Functions for a single record are forced inline: returning a view through memory takes about as
+//! long as finding the record.
 
 use super::{BEFORE, FIXED, NO_IDS, NODE, RELOCATED, SlottedShape};
 use crate::block::{self, u16_at, u32_at, u64_at};
 use crate::error::LayoutError;
 use std::fmt::Display;
 
-/// The possible widths of a length, in bytes.
 const WIDTHS: [usize; 4] = [0, 1, 2, 4];
 const COUNT: &str = "count of records on the page";
 const ID: &str = "external id";
 const NODE_OF: &str = "node of a record";
 const BEGUN: &str = "bytes of a record that began before this page";
 const PAGE_BEFORE: &str = "checksum of the page before, whose record continues here";
-/// The offset, after the checksums, of the number of remaining bytes of a record from an earlier
-/// page.
+/// The offset, after the checksums, of the number of bytes left of an earlier page's record.
 const BEGUN_AT: usize = 8;
 
-/// A page that is read in place, without copies or allocations.
+/// A page, read in place.
 #[derive(Debug, Clone, Copy)]
 pub struct SlottedView<'a> {
     shape: &'a SlottedShape,
@@ -31,7 +29,6 @@ pub struct SlottedView<'a> {
     lists: Lengths<'a>,
     vectors: Lengths<'a>,
     relocated: bool,
-    /// Bytes of a record from an earlier page that are on this page and later ones.
     begun: u32,
     id_width: u8,
     least_id: u64,
@@ -39,7 +36,6 @@ pub struct SlottedView<'a> {
     records_at: usize,
 }
 
-/// The lengths of a page's lists or vectors.
 #[derive(Debug, Clone, Copy)]
 struct Lengths<'a> {
     least: u32,
@@ -48,7 +44,6 @@ struct Lengths<'a> {
 }
 
 impl Lengths<'_> {
-    /// The length in slot `slot`. The caller ensures that the slot exists.
     #[inline(always)]
     fn of(&self, slot: usize) -> u64 {
         let more = match self.width {
@@ -60,8 +55,7 @@ impl Lengths<'_> {
         u64::from(self.least) + u64::from(more)
     }
 
-    /// The sum of the lengths before slot `slot`. The caller ensures that they exist. The sum is
-    /// far below 2^64, because there are fewer than 2^16 lengths.
+    /// The lengths must exist. Fewer than 2^16 lengths cannot overflow.
     #[inline(always)]
     fn before(&self, slot: usize) -> u64 {
         let more = &self.more[..slot * self.width];
@@ -81,14 +75,12 @@ impl Lengths<'_> {
     }
 }
 
-/// The sum of some bytes, computed eight at a time: nearly all pages have one byte for a length,
-/// and some tens of lengths.
+/// Eight bytes at a time: nearly all pages have some tens of lengths of one byte.
 #[inline(always)]
 fn sum_of_bytes(bytes: &[u8]) -> u64 {
     const EVEN: u64 = 0x00ff_00ff_00ff_00ff;
     const ONES: u64 = 0x0001_0001_0001_0001;
-    // First, eight bytes become four sums of two bytes each. The highest 16 bits of the product are
-    // the sum of these four sums.
+    // Eight bytes become four sums of two bytes each, and then one sum in the highest 16 bits.
     let sum = |eight: u64| ((eight & EVEN) + (eight >> 8 & EVEN)).wrapping_mul(ONES) >> 48;
     let words = bytes.chunks_exact(8);
     let rest = words.remainder();
@@ -97,36 +89,30 @@ fn sum_of_bytes(bytes: &[u8]) -> u64 {
         return whole;
     }
     match bytes.len().checked_sub(8) {
-        // The last eight bytes, shifted to drop the lower ones, which `whole` includes already.
+        // The last eight bytes, shifted to drop those that `whole` includes already.
         Some(last) => whole + sum(u64_at(bytes, last) >> (8 * (8 - rest.len()))),
         None => rest.iter().map(|&byte| u64::from(byte)).sum(),
     }
 }
 
-/// A node's record that is read in place.
+/// A node's record, read in place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
     /// The encoded list.
     pub list: &'a [u8],
-    /// The bytes from the list's first one to the end of the page, for a decoder that reads whole
-    /// words.
+    /// The bytes from the list on to the end of the page, for a decoder that reads whole words.
     pub list_and_rest: &'a [u8],
     /// The encoded vector.
     pub vector: &'a [u8],
 }
 
 impl<'a> SlottedView<'a> {
-    /// Opens page `page` of `file`.
+    /// Opens page `page` of `file`. Refuses a wrong length, and widths and counts that are
+    /// impossible.
     ///
-    /// Refuses bytes that are not one page long, and a page that has neither a record nor a part of
-    /// a record. Refuses widths and counts that the format does not allow or that do not fit on the
-    /// page, and a relocated page in a file of kind `Vectors`.
-    ///
-    /// With `verify` it also checks the checksums of the blocks, that all records are within the
-    /// page (unless the last one continues), and that zeros follow them. It also checks that a
-    /// relocated page has each node once, and that the header of the page names the least node.
-    /// Without `verify`, the function reads the same few bytes for any number of records. Damaged
-    /// bytes then cause no panic, but errors or wrong values.
+    /// With `verify` it also checks the checksums, the end of the records, and that a relocated
+    /// page has each node once. Without `verify`, damaged bytes cause no panic, but errors or wrong
+    /// values.
     #[inline(always)]
     pub fn open(
         shape: &'a SlottedShape,
@@ -229,8 +215,7 @@ impl<'a> SlottedView<'a> {
         Ok(view)
     }
 
-    /// The number of records that start on the page: 1 or more, unless the page begins with the end
-    /// of a record.
+    /// The number of records that start on the page.
     #[inline]
     pub fn len(&self) -> usize {
         self.count
@@ -241,9 +226,8 @@ impl<'a> SlottedView<'a> {
         self.count == 0
     }
 
-    /// The node of the first record. If no record starts on this page, the node of the next record
-    /// that starts on a later page. On a relocated page, the least node of all records. The value
-    /// comes from the file, so it may be any `u32`.
+    /// The node of the first record, or of the next one if none starts here, unchecked. On a
+    /// relocated page, the least node.
     #[inline]
     pub fn first(&self) -> u32 {
         self.first
@@ -255,8 +239,7 @@ impl<'a> SlottedView<'a> {
         self.relocated
     }
 
-    /// The node of the record in slot `slot`. Refuses a slot that does not exist, and a node above
-    /// 2^32 - 1.
+    /// The node of the record in slot `slot`.
     #[inline(always)]
     pub fn node(&self, slot: usize) -> Result<u32, LayoutError> {
         if slot >= self.count {
@@ -265,12 +248,11 @@ impl<'a> SlottedView<'a> {
         if self.relocated {
             return Ok(u32_at(self.nodes(), NODE * slot));
         }
-        // There are fewer than 2^16 slots.
         let node = self.first.checked_add(slot as u32);
         node.ok_or_else(|| self.no_node(slot))
     }
 
-    /// The slot of `node` on the page, if the page has a record of this node.
+    /// The slot of `node`, if the page has a record of this node.
     #[inline(always)]
     pub fn slot_of(&self, node: u32) -> Option<usize> {
         if self.relocated {
@@ -280,7 +262,6 @@ impl<'a> SlottedView<'a> {
         (slot < self.count).then_some(slot)
     }
 
-    /// The slot of `node` on a relocated page.
     #[inline]
     fn find(&self, node: u32) -> Option<usize> {
         let node = node.to_le_bytes();
@@ -288,16 +269,14 @@ impl<'a> SlottedView<'a> {
         nodes.position(|four| four == node)
     }
 
-    /// The bytes of the node numbers of a relocated page. `open` refuses a page that is too short
-    /// for these bytes.
+    /// `open` refuses a page that is too short for these bytes.
     #[inline]
     fn nodes(&self) -> &'a [u8] {
         let at = self.shape.header_bytes();
         &self.bytes[at..at + NODE * self.count]
     }
 
-    /// The external id of the record in slot `slot`. Refuses a slot that does not exist, a page
-    /// without ids, and an id above 2^64 - 1.
+    /// The external id of the record in slot `slot`. Refuses a missing slot or id.
     #[inline(always)]
     pub fn id(&self, slot: usize) -> Result<u64, LayoutError> {
         if slot >= self.count {
@@ -311,8 +290,7 @@ impl<'a> SlottedView<'a> {
                 let at = self.ids_at + slot * width;
                 match self.bytes.get(at..at + 8) {
                     Some(eight) => u64_at(eight, 0) & u64::MAX >> (64 - 8 * width),
-                    // Fewer than eight bytes follow the start of the id. This happens if the
-                    // records are empty or nearly empty.
+                    // Fewer than eight bytes follow, if the records are nearly empty.
                     None => {
                         let mut eight = [0; 8];
                         eight[..width].copy_from_slice(&self.bytes[at..at + width]);
@@ -327,8 +305,7 @@ impl<'a> SlottedView<'a> {
         })
     }
 
-    /// The record in slot `slot`. Refuses a slot that does not exist, and lengths that lead out of
-    /// the page.
+    /// The record in slot `slot`. Refuses a missing slot, and lengths that lead out of the page.
     #[inline(always)]
     pub fn record(&self, slot: usize) -> Result<Record<'a>, LayoutError> {
         if slot >= self.count {
@@ -352,15 +329,14 @@ impl<'a> SlottedView<'a> {
         })
     }
 
-    /// The offset of the record in slot `slot`. The offset may be outside the page. If `slot` is
-    /// the count of records, the result is the end of the last record.
+    /// The offset may be outside the page. For the count of records, it is the end of the last
+    /// record.
     #[inline(always)]
     fn start_of(&self, slot: usize) -> u64 {
         self.records_at as u64 + self.lists.before(slot) + self.vectors.before(slot)
     }
 
-    /// The record in slot `slot`, whose list starts at `start` and whose vector is `middle..end`,
-    /// all ascending.
+    /// The record whose list starts at `start` and whose vector is `middle..end`, all ascending.
     #[inline(always)]
     fn cut(
         &self,
@@ -395,8 +371,7 @@ impl<'a> SlottedView<'a> {
         end.saturating_sub(self.bytes.len() as u64)
     }
 
-    /// Bytes of the vector in slot `slot`, on this page and later ones. Refuses a slot that does
-    /// not exist.
+    /// Bytes of the vector in slot `slot`, on this page and later ones. Refuses a missing slot.
     pub fn vector_bytes(&self, slot: usize) -> Result<u64, LayoutError> {
         if slot >= self.count {
             return Err(self.no_slot(slot));
@@ -404,12 +379,8 @@ impl<'a> SlottedView<'a> {
         Ok(self.vectors.of(slot))
     }
 
-    /// The vector of the record in slot `slot`. If the vector continues in `rest`, the pages after
-    /// this one, it is composed in `scratch`. With `verify`, the checksums of those pages are
-    /// checked too.
-    ///
-    /// Returns an error if the slot does not exist, or the record is incomplete: `rest` is too
-    /// short, or has other bytes.
+    /// The vector of the record in slot `slot`. If the vector continues in `rest`, the following
+    /// pages, it is composed in `scratch`. With `verify`, the checksums of these pages are checked.
     #[inline(always)]
     pub fn whole<'s>(
         &self,
@@ -433,7 +404,6 @@ impl<'a> SlottedView<'a> {
         Ok(scratch)
     }
 
-    /// Composes a record that continues on later pages.
     #[inline(never)]
     fn put_together(
         &self,
@@ -496,8 +466,6 @@ impl<'a> SlottedView<'a> {
         Ok(())
     }
 
-    /// Refuses records that leave the page, and bytes other than zero after them. The last record
-    /// may continue on the next page.
     fn check_end(&self) -> Result<(), LayoutError> {
         let end = self.start_of(self.count);
         if end > self.bytes.len() as u64 {
@@ -514,7 +482,6 @@ impl<'a> SlottedView<'a> {
         )
     }
 
-    /// Refuses a relocated page with a repeated node, or with a first node that is not the least.
     #[inline(never)]
     fn check_nodes(&self) -> Result<(), LayoutError> {
         // Nearly all pages have few records, and are checked without an allocation.
@@ -542,8 +509,6 @@ impl<'a> SlottedView<'a> {
         Ok(())
     }
 
-    /// The offset, after the checksums, of the node of the record in slot `slot` on a relocated
-    /// page.
     fn node_at(&self, slot: usize) -> usize {
         self.shape.header_bytes() - 4 * self.shape.blocks + NODE * slot
     }
@@ -598,7 +563,6 @@ fn wrong_size(shape: &SlottedShape, bytes: &[u8], page: u64, file: &str) -> Layo
     }
 }
 
-/// The error for a value at offset `at` after the checksums of a page.
 #[cold]
 fn wrong(
     shape: &SlottedShape,

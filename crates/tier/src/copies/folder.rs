@@ -8,20 +8,17 @@
 //!   PLACE/stratann-OWNER-CONTENT/IN-USE      a shared lock for each process with the folder open
 //! ```
 //!
-//! **The name.** OWNER identifies the index (the engine uses a hash of the path of its folder).
-//! CONTENT identifies its checkpoint (a hash of its MANIFEST). So two processes that open one index
-//! share a folder, and different indexes or checkpoints have different folders.
+//! **The name.** OWNER identifies the index (a hash of the path of its folder), and CONTENT its
+//! checkpoint (a hash of its MANIFEST). So two processes that open one index share a folder.
 //!
-//! **Removal.** When a process opens a folder, unused folders of the same owner are removed. If a
-//! process gets the exclusive lock of IN-USE, no other process has the folder open. A lock ends
-//! with its process, so after a crash the folder can still be removed.
+//! **Removal.** A process that opens a folder removes unused folders of the same owner. If it gets
+//! the exclusive lock of IN-USE, a folder is unused. A lock ends with its process, also by a crash.
 //!
-//! **Concurrent copies.** A copy is made under a lock of the folder. If a second process opens the
-//! same index meanwhile, it waits and then uses the copy.
+//! **Concurrent copies.** A copy is made under a lock of the folder. A second process waits and
+//! then uses the copy.
 //!
-//! **Permissions.** A place must be a directory of this user that no other user can write to. A
-//! folder of copies in it must be unreadable for other users. So no other user can add files to the
-//! folder or read its files.
+//! **Permissions.** A place must be a directory of this user that no other user can write to, and
+//! other users cannot read a folder of copies.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -38,14 +35,10 @@ use crate::error::TierError;
 use crate::home::Home;
 use crate::volume::Volume;
 
-/// The name of the file whose lock shows that a folder is in use.
 pub(super) const IN_USE: &str = "IN-USE";
-/// The prefix of the names of all folders.
 pub(super) const PREFIX: &str = "stratann-";
-/// A part of the name of an unfinished copy.
 pub(super) const UNFINISHED: &str = ".copy-";
-/// The maximum number of attempts to open a folder, if other processes remove it while it is being
-/// opened.
+/// The most attempts to open a folder, if other processes remove it meanwhile.
 const TRIES: usize = 100;
 
 /// The lifetime of a folder's copies.
@@ -62,11 +55,9 @@ pub enum Kept {
 pub struct CopyFolder {
     directory: Directory,
     path: PathBuf,
-    /// The file IN-USE, with its lock held.
     in_use: File,
     kept: Kept,
     home: Home,
-    /// In tests, the number of bytes that seem to be free.
     #[cfg(test)]
     pub(super) free: Option<u64>,
 }
@@ -76,7 +67,6 @@ fn failed(action: &'static str, path: &Path) -> impl Fn(Errno) -> TierError {
     move |error| TierError::io(action, place.clone(), 0, 0, error.into())
 }
 
-/// Returns an error for a directory that another user owns, or that has a permission of `mask`.
 fn check_private(path: &Path, facts: &Stat, mask: u32) -> Result<(), TierError> {
     let refuse = |what: String| {
         Err(TierError::NotPrivate {
@@ -102,8 +92,7 @@ fn check_private(path: &Path, facts: &Stat, mask: u32) -> Result<(), TierError> 
     }
 }
 
-/// Returns an error for a device, and for a folder that would be created among devices. A user who
-/// names `/dev/dax0.0` means the device. A folder of that name would take kernel memory.
+/// A user who names `/dev/dax0.0` means the device. A folder of that name would take kernel memory.
 fn check_beside_devices(place: &Path) -> Result<(), TierError> {
     let refuse = || {
         Err(TierError::Unsupported {
@@ -138,7 +127,6 @@ fn check_beside_devices(place: &Path) -> Result<(), TierError> {
     }
 }
 
-/// Creates a directory for this user alone, unless it exists.
 fn make(path: &Path) -> Result<(), TierError> {
     match mkdirat(rustix::fs::CWD, path, Mode::from_raw_mode(0o700)) {
         Ok(()) | Err(Errno::EXIST) => Ok(()),
@@ -146,19 +134,16 @@ fn make(path: &Path) -> Result<(), TierError> {
     }
 }
 
-/// Device and inode. They identify a file under any name.
 fn identity(facts: &Stat) -> (u64, u64) {
     (facts.st_dev, facts.st_ino)
 }
 
 impl CopyFolder {
-    /// Creates the directory `place` if it is missing (its parent must exist), and checks that no
-    /// other user can write to it.
+    /// Creates the directory `place` if missing (its parent must exist), and checks its
+    /// permissions.
     ///
     /// # Errors
-    /// The call returns [`TierError::NotPrivate`] if another user owns the directory or can write
-    /// to it. The call also fails if `place` is a device, would be created among devices, or cannot
-    /// be created.
+    /// [`TierError::NotPrivate`] if other users can write to it. Fails for a device, too.
     pub fn prepare(place: &Path) -> Result<(), TierError> {
         check_beside_devices(place)?;
         make(place)?;
@@ -166,12 +151,11 @@ impl CopyFolder {
         check_private(place, &facts.map_err(failed("look at", place))?, 0o022)
     }
 
-    /// Opens the folder of `owner` and `content` at a place, and creates it if it is missing.
-    /// Removes unused folders of the same owner. `owner` and `content` consist of letters and
-    /// digits.
+    /// Opens or creates the folder of `owner` and `content` (letters and digits) at a place, and
+    /// removes unused folders of the same owner.
     ///
     /// # Errors
-    /// The call fails as [`prepare`](CopyFolder::prepare) does.
+    /// Fails as [`prepare`](CopyFolder::prepare) does.
     pub fn open(
         place: &Path,
         owner: &str,
@@ -194,7 +178,7 @@ impl CopyFolder {
         })
     }
 
-    /// Opens a folder and takes its lock. The result is `None` if the folder was removed meanwhile.
+    /// `None` if the folder was removed meanwhile.
     fn enter(path: &Path, kept: Kept) -> Result<Option<CopyFolder>, TierError> {
         let directory = match Directory::open_private(path) {
             Err(TierError::Missing { .. }) => return Ok(None),
@@ -216,7 +200,7 @@ impl CopyFolder {
             }
             Ok(file) => file,
         };
-        // If this process gets the exclusive lock, it may remove unfinished copies.
+        // With the exclusive lock, this process may remove unfinished copies.
         let alone = flock(&in_use, FlockOperation::NonBlockingLockExclusive).is_ok();
         let folder = CopyFolder {
             directory,
@@ -234,7 +218,6 @@ impl CopyFolder {
         Ok(folder.is_there().then_some(folder))
     }
 
-    /// Whether the name of the lock file still leads to the locked file.
     fn is_there(&self) -> bool {
         let here = fstat(&self.in_use).map(|facts| identity(&facts));
         let there = statat(
@@ -248,13 +231,11 @@ impl CopyFolder {
     fn remove_unfinished(&self) {
         for name in self.directory.list().unwrap_or_default() {
             if name.contains(UNFINISHED) {
-                // A file that cannot be removed takes space, and does no other harm.
                 let _ = self.directory.remove(&name);
             }
         }
     }
 
-    /// The directory of the files.
     pub(super) fn directory(&self) -> &Directory {
         &self.directory
     }
@@ -264,15 +245,12 @@ impl CopyFolder {
         &self.path
     }
 
-    /// The lifetime of the copies.
     pub(super) fn kept(&self) -> Kept {
         self.kept
     }
 
-    /// Waits until no other process or thread makes a copy in this folder. No other process or
-    /// thread can make a copy until the returned value is dropped.
+    /// Until the returned value is dropped, no other process or thread makes a copy here.
     pub(super) fn make_alone(&self) -> Result<MakingAlone, TierError> {
-        // The lock is on the directory itself, through a descriptor of its own.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
         let opened = self.directory.open_with(".", flags);
         let opened = opened
@@ -286,7 +264,6 @@ impl CopyFolder {
         }
     }
 
-    /// The bytes on the device that are free for this user.
     pub(super) fn free_bytes(&self) -> Result<u64, TierError> {
         #[cfg(test)]
         if let Some(free) = self.free {
@@ -296,7 +273,6 @@ impl CopyFolder {
         Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
     }
 
-    /// Returns an error if fewer than `len` bytes of the device are free.
     pub(super) fn check_room(&self, len: u64) -> Result<(), TierError> {
         let free = self.free_bytes()?;
         if free < len {
@@ -307,8 +283,6 @@ impl CopyFolder {
     }
 }
 
-/// The lock under which a process makes copies in a folder. The lock ends when the descriptor is
-/// closed.
 pub(super) struct MakingAlone(#[expect(dead_code, reason = "held, not looked at")] File);
 
 impl Drop for CopyFolder {
@@ -335,8 +309,7 @@ fn sweep(place: &Path, prefix: &str, but: &str) {
     }
 }
 
-/// Removes a folder unless another process has it open. If the caller itself has the folder open,
-/// `own` is its lock file, whose shared lock becomes exclusive.
+/// If the caller has the folder open, `own` is its lock file, whose shared lock becomes exclusive.
 pub(super) fn remove_unused(path: &Path, own: Option<&File>) {
     let Ok(directory) = Directory::open_private(path) else {
         return;
@@ -363,8 +336,7 @@ pub(super) fn remove_unused(path: &Path, own: Option<&File>) {
             let _ = directory.remove(&name);
         }
     }
-    // The lock file is removed last. A process that waits for its lock then finds that the name no
-    // longer leads to the file.
+    // The lock file is removed last: a process that waits for its lock then finds another name.
     let _ = unlinkat(directory.fd(), IN_USE, AtFlags::empty());
     let _ = std::fs::remove_dir(path);
 }

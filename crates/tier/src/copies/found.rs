@@ -31,7 +31,7 @@ impl FoundCopies {
     /// Removes the folder, unless a process has it open. Returns whether the folder is gone.
     ///
     /// # Errors
-    /// The call fails if the path cannot be looked up.
+    /// Fails if the path cannot be looked up.
     pub fn remove(&self) -> Result<bool, TierError> {
         remove_unused(&self.path, None);
         let there = self.path.try_exists();
@@ -41,7 +41,6 @@ impl FoundCopies {
     }
 }
 
-/// Whether an error of a listing is about one folder alone, and not about the process or the disk.
 fn may_not_be_listed(error: &TierError) -> bool {
     use std::io::ErrorKind::{NotFound, PermissionDenied};
     match error {
@@ -57,11 +56,10 @@ fn failed(action: &'static str, path: &Path) -> impl Fn(std::io::Error) -> TierE
 }
 
 impl CopyFolder {
-    /// Lists the folders of copies at a place, sorted by path. A folder that cannot be listed is
-    /// left out, with a warning.
+    /// Lists the folders of copies at a place, sorted by path, except unreadable ones.
     ///
     /// # Errors
-    /// The call fails if the place cannot be listed.
+    /// Fails if the place cannot be listed.
     pub fn found_at(place: &Path) -> Result<Vec<FoundCopies>, TierError> {
         let mut found = Vec::new();
         for entry in std::fs::read_dir(place).map_err(failed("list", place))? {
@@ -79,7 +77,6 @@ impl CopyFolder {
             };
             let names = match directory.list() {
                 Ok(names) => names,
-                // The other folders can still be listed and removed.
                 Err(error) if may_not_be_listed(&error) => {
                     tracing::warn!("{error}; these copies are left out of the list");
                     continue;

@@ -1,6 +1,5 @@
-//! A volume that reads some of its files from copies in a folder. The folder may be on a faster
-//! disk, or in memory that processes share. It may also be on a file system with DAX, on memory
-//! that is slower than DRAM but has smaller blocks than an SSD.
+//! A volume that reads some of its files from copies in a folder: on a faster disk, in memory that
+//! processes share, or on a file system with DAX.
 //!
 //! ```text
 //!   open_tier(name) ── whole copy there? ── no ──> copy, sync, compare, rename ─┐
@@ -10,13 +9,11 @@
 //!   before a copy: check of the free space;   read: mapped, or past the page cache
 //! ```
 //!
-//! The volume is complete without its copies: if a folder is damaged or removed, the index does not
-//! change. A copy is used only under its final name. The copy gets that name after every byte has
-//! been read back and compared, so an unfinished copy is never read.
+//! The volume is complete without its copies. A copy gets its name after every byte has been read
+//! back and compared, so an unfinished copy is never read.
 //!
-//! Copies that are kept for other processes ([`Kept::ForOthers`]) never change. If they are mapped,
-//! reads return slices of the mapping. An index that is open for changes has copies of its own
-//! ([`Kept::ForNow`]). Each write goes to the volume first, and then to the copy.
+//! Copies for other processes ([`Kept::ForOthers`]) never change. An index that is open for changes
+//! has copies of its own ([`Kept::ForNow`]), and each write goes to the volume first.
 
 mod folder;
 mod found;
@@ -44,33 +41,26 @@ pub enum ReadBy {
     Device,
 }
 
-/// A volume with copies of its files in a folder. Each file that is opened as a tier is read from
-/// its copy.
+/// A volume that reads each file which is opened as a tier from its copy in a folder.
 pub struct MirrorVolume {
     home: Arc<dyn Volume>,
     folder: Arc<CopyFolder>,
     read_by: ReadBy,
-    /// The folder as a volume. If its files are mapped and may change, it is a [`MemoryVolume`].
+    /// The folder as a volume; a [`MemoryVolume`] if its files are mapped and may change.
     copies: Arc<dyn Volume>,
-    /// The files whose copies are complete. This lock is held while a copy is made, so no two
-    /// threads make the same copy.
+    /// The files whose copies are complete, locked while a copy is made, so no copy is made twice.
     whole: Mutex<HashSet<String>>,
 }
 
-/// The number of bytes that are copied or compared with one call.
 const PIECE: usize = 1 << 20;
-/// The number of attempts to copy a file that changes meanwhile.
 const TRIES: u32 = 3;
 
-/// The name of a copy in messages.
 pub(crate) fn copy_of(copy: &str, original: &str) -> String {
     format!("{copy} (a copy of {original})")
 }
 
 impl MirrorVolume {
-    /// Wraps a volume, with a folder for the copies of its files. Every file that is opened through
-    /// this volume gets a copy. So open through this volume only the files that searches read from
-    /// the folder (see [`RoutedVolume`](crate::RoutedVolume)).
+    /// Wraps a volume. Every file that is opened through this volume gets a copy.
     pub fn new(home: Arc<dyn Volume>, folder: CopyFolder, read_by: ReadBy) -> MirrorVolume {
         let directory = folder.directory().clone();
         let copies: Arc<dyn Volume> = match (read_by, folder.kept()) {
@@ -91,15 +81,13 @@ impl MirrorVolume {
         self.whole.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a copy of a file, unless the folder has a copy of it.
     fn ensure(&self, name: &str) -> Result<(), TierError> {
         let mut whole = self.whole();
         if whole.contains(name) {
             return Ok(());
         }
         let len = self.home.len(name)?;
-        // Copies are kept for other processes only if files with this name in this checkpoint never
-        // change, except by growing. So a copy with the same length is current.
+        // Such files never change, except by growing, so a copy of the same length is current.
         let kept = self.folder.kept() == Kept::ForOthers;
         let is_there = || kept && matches!(self.copies.len(name), Ok(there) if there == len);
         if !is_there() {
@@ -113,7 +101,6 @@ impl MirrorVolume {
         Ok(())
     }
 
-    /// Copies a file. The copy gets its final name after every byte was compared.
     fn copy(&self, name: &str) -> Result<(), TierError> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -128,8 +115,7 @@ impl MirrorVolume {
             self.copies.sync()
         });
         if named.is_err() {
-            // An unfinished copy does no harm, but takes space. The next process with exclusive use
-            // of the folder removes it.
+            // The next process with exclusive use of the folder removes it.
             let _ = self.copies.remove(&unfinished);
         }
         named
@@ -163,7 +149,6 @@ impl MirrorVolume {
         })
     }
 
-    /// Creates a writer to a file and its copy.
     fn writer(
         &self,
         name: &str,
@@ -174,8 +159,6 @@ impl MirrorVolume {
         Ok(Box::new(Writer { home, copy, folder }))
     }
 
-    /// Returns an error if copies are kept for other processes, because such copies are never
-    /// written to.
     fn check_own(&self, name: &str) -> Result<(), TierError> {
         match self.folder.kept() {
             Kept::ForNow => Ok(()),
@@ -189,7 +172,6 @@ impl MirrorVolume {
     }
 }
 
-/// Calls `work` with the offset and length of each piece in turn.
 fn in_pieces(
     len: u64,
     mut work: impl FnMut(u64, usize) -> Result<(), TierError>,
@@ -203,7 +185,6 @@ fn in_pieces(
     Ok(())
 }
 
-/// The offset of the first byte in which two files differ.
 fn difference(one: &dyn VolumeReader, other: &dyn VolumeReader) -> Result<Option<u64>, TierError> {
     let (len, there) = (one.size()?, other.size()?);
     let mut found = (len != there).then_some(len.min(there));
@@ -237,8 +218,7 @@ impl std::fmt::Debug for MirrorVolume {
 impl Volume for MirrorVolume {
     leave_to!(home: name len exists list sync lock);
 
-    /// The name in messages: the copy, which is read, and its original, because either of them may
-    /// be damaged.
+    /// Names the copy, which is read, and its original, since either may be damaged.
     fn place(&self, name: &str) -> String {
         copy_of(&self.copies.place(name), &self.home.place(name))
     }
@@ -308,15 +288,13 @@ impl Volume for MirrorVolume {
         let mut whole = self.whole();
         self.home.remove(name)?;
         if whole.remove(name) {
-            // If the removal fails, the copy takes space until the folder is removed.
             let _ = self.copies.remove(name);
         }
         Ok(())
     }
 }
 
-/// An open file and its copy. Each write goes to the file first, so the copy has no bytes that the
-/// file lacks.
+/// Each write goes to the file first, so the copy has no bytes that the file lacks.
 #[derive(Debug)]
 struct Writer {
     home: Box<dyn VolumeFile>,
@@ -325,8 +303,6 @@ struct Writer {
 }
 
 impl Writer {
-    /// Checks the free space for the copy before the file is written to. If the device has no space
-    /// for the copy, neither the file nor the copy is written to.
     fn check_room(&self, end: u64) -> Result<(), TierError> {
         match end.checked_sub(self.copy.len()) {
             None | Some(0) => Ok(()),
@@ -352,7 +328,7 @@ impl VolumeFile for Writer {
         self.copy.set_len(len)
     }
 
-    /// Syncs only the file, since the copy need not survive a crash.
+    /// The copy need not survive a crash.
     fn sync(&mut self) -> Result<(), TierError> {
         self.home.sync()
     }
@@ -363,7 +339,6 @@ mod tests {
     use super::*;
     use crate::directory::Directory;
 
-    /// A volume whose files change each time that they are opened.
     #[derive(Debug)]
     struct Restless {
         directory: Directory,
@@ -391,7 +366,6 @@ mod tests {
         }
     }
 
-    /// A file in which a byte changes while its last bytes are read.
     #[derive(Debug)]
     struct Changing(Box<dyn VolumeReader>, Directory, String);
 
@@ -442,12 +416,10 @@ mod tests {
             "{error}"
         );
         assert!(error.place().starts_with(path.to_str().unwrap()), "{error}");
-        // All parts of the copy were removed. Only the file IN-USE is left.
         let left: Vec<_> = std::fs::read_dir(path).unwrap().flatten().collect();
         assert_eq!(left.len(), 1, "{left:?}");
     }
 
-    /// A volume that counts how often a file is opened to be read.
     #[derive(Debug)]
     struct Counted {
         directory: Directory,
@@ -459,7 +431,6 @@ mod tests {
 
         fn open_reader(&self, name: &str) -> Result<Box<dyn VolumeReader>, TierError> {
             self.opened.fetch_add(1, Ordering::Relaxed);
-            // This is long enough for the other threads to arrive.
             std::thread::sleep(std::time::Duration::from_millis(200));
             self.directory.open_reader(name)
         }
@@ -526,7 +497,6 @@ mod tests {
             TierError::NoRoom { .. }
         ));
         assert_eq!(home.len("pages-1").unwrap(), 12288);
-        // A merge writes a new file from its start.
         let mut merged = mirror.create("pages-2").unwrap();
         assert!(matches!(
             merged.append(&[1; 20_000]).unwrap_err(),

@@ -11,9 +11,8 @@
 //! ```
 //!
 //! The link limits the throughput of large requests, and the engine limits the rate of small
-//! requests. If all requests have one size, the slower resource determines the bandwidth of Figure
-//! 6. If sizes are mixed, each resource needs the sum of its own times. So small requests first use
-//!    the engine time that large requests leave unused, as in Figure 7.
+//! requests. If sizes are mixed, each resource needs the sum of its own times. So small requests
+//! first use the engine time that large requests leave unused, as in Figure 7.
 //!
 //! | | SSD | RDMA | CXL | NVM | from |
 //! |---|---|---|---|---|---|
@@ -27,26 +26,21 @@
 //! The slowdown is measured with 10 % and with 90 % of requests of 128 bytes. A single value is
 //! valid for both shares.
 //!
-//! The engine's times come from these sources:
+//! The engine's times are fitted to the numbers in the paper's text and in this table, since its
+//! figures are plots:
 //!
-//! - **SSD**: the pieces are flash pages of 4 KiB. A request that is not aligned to flash pages
-//!   touches more of them. The unit is the time that 4 KiB take on the link. A piece of a whole
-//!   page takes 0.9691 units, and a piece of one block takes 0.7448 units. With these two numbers,
-//!   10 % of small requests slow the device down by 4.6 %, 90 % by 83.3 %, and 50 % by 39.8 % (the
-//!   paper has "up to 43 %").
+//! - **SSD**: the pieces are flash pages of 4 KiB, so an unaligned request touches more of them. A
+//!   piece of a whole page takes 0.9691 of the link's time for 4 KiB, and a piece of one block
+//!   0.7448. So 10 % of small requests slow the device down by 4.6 %, 90 % by 83.3 %, and 50 % by
+//!   39.8 % (paper: "up to 43 %").
 //! - **RDMA**: a request of 4 KiB takes the link's time for 4 KiB, and a request of 128 bytes takes
-//!   0.1669 of that time. This gives 22.9 ns for the protocol of each request, and 2.2 ns for each
-//!   block. With up to 90 % of small requests, the slowdown is then at most 48.8 %. In the paper
-//!   the slowdown is largest at 50 % of small requests, and smaller with more of them. A model that
-//!   serves requests in order cannot have this maximum. At 50 %, the slowdown of this model is 11.6
-//!   %. So small requests cost less in this model than on the measured card.
+//!   0.1669 of that time. This gives 22.9 ns for each request, and 2.2 ns for each block. At 50 %
+//!   of small requests, where the paper has its maximum of 48.8 %, the model has 11.6 %: a model
+//!   that serves requests in order cannot have such a maximum.
 //! - **CXL**: a request takes at least the link's time for 128 bytes.
 //! - **NVM**: only the blocks count. A request of 128 bytes wastes the other half of its block. The
-//!   paper does not give the length of its large requests. If they have 768 bytes, 90 % of small
-//!   requests slow the device down by 37.5 %.
-//!
-//! The paper's figures are plots. The model was fitted only to the numbers in the paper's text and
-//! to those in the table above.
+//!   paper does not give the length of large requests; with 768 bytes, 90 % of small requests slow
+//!   the device down by 37.5 %.
 
 use std::fmt;
 use std::str::FromStr;
@@ -143,11 +137,9 @@ pub struct DeviceModel {
     pub bandwidth: u64,
     /// The time between the end of a request on both resources and its answer.
     pub latency: Duration,
-    /// The smallest transfer in bytes. A request transfers all blocks that it touches. The size is
-    /// a power of two, at most 4096.
+    /// The bytes of a block, the unit of transfer; a power of two up to 4096.
     pub block: u32,
-    /// The size in bytes of the pieces into which the engine divides a request. Pieces begin at
-    /// multiples of this size. `None` means that a request is one piece.
+    /// The bytes of the pieces into which the engine divides a request; `None`: one piece.
     pub piece: Option<u32>,
     /// The engine time for each piece, in picoseconds.
     pub engine_fixed: u64,
@@ -178,12 +170,11 @@ impl DeviceModel {
     }
 }
 
-/// The number of units of `unit` bytes that `len` bytes at `offset` touch.
 fn covering(offset: u64, len: u64, unit: u64) -> u64 {
     (offset % unit + len).div_ceil(unit)
 }
 
-/// The times until which the resources of a device are busy, in picoseconds since the clock began.
+/// The times until which the resources are busy, in picoseconds since the clock began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Clock {
     link: u128,
@@ -191,8 +182,7 @@ struct Clock {
 }
 
 impl Clock {
-    /// Passes a request that arrives at `now` through both resources, after all earlier requests.
-    /// Returns the time at which it has passed both.
+    /// Returns the end on both resources of a request that arrives at `now`.
     fn book(&mut self, now: u128, cost: Cost) -> u128 {
         self.link = self.link.max(now) + u128::from(cost.link);
         self.engine = self.engine.max(now) + u128::from(cost.engine);
@@ -200,8 +190,7 @@ impl Clock {
     }
 }
 
-/// A device with its clock. Clones are handles to the same device, and all tiers on it share its
-/// bandwidth.
+/// A device with its clock. All clones, and all tiers on it, share its bandwidth.
 #[derive(Clone, Debug)]
 pub struct Device {
     inner: Arc<Inner>,
@@ -211,7 +200,6 @@ pub struct Device {
 struct Inner {
     name: String,
     model: DeviceModel,
-    /// The moment at which the clock was zero.
     began: Instant,
     clock: Mutex<Clock>,
 }
@@ -229,8 +217,7 @@ impl Device {
         }
     }
 
-    /// Returns the one device of this kind in this process. All tiers on it share its bandwidth, as
-    /// they would share a real device.
+    /// The one device of this kind in this process, whose bandwidth all tiers share.
     pub fn shared(kind: DeviceKind) -> Device {
         static DEVICES: [OnceLock<Device>; DeviceKind::ALL.len()] =
             [const { OnceLock::new() }; DeviceKind::ALL.len()];
@@ -253,7 +240,6 @@ impl Device {
         let Inner { model, began, .. } = &*self.inner;
         let arrival = now.saturating_duration_since(*began).as_nanos() * 1000;
         let cost = model.cost(offset, len);
-        // No code panics while the lock is held.
         let mut clock = self
             .inner
             .clock
@@ -275,8 +261,7 @@ impl Device {
 mod tests {
     use super::*;
 
-    /// Returns the bandwidth of a device, in bytes a nanosecond (GB/s). The device gets the reads
-    /// of `mixture` at once: for each length, the given number of reads.
+    /// In bytes a nanosecond (GB/s), for reads at once: for each length of `mixture`, their number.
     fn bandwidth(kind: DeviceKind, mixture: &[(u64, u32)]) -> f64 {
         let model = kind.model();
         let mut clock = Clock::default();
@@ -290,8 +275,6 @@ mod tests {
         bytes as f64 / (end as f64 / 1000.0)
     }
 
-    /// Returns the part of its bandwidth that a device loses if `share` percent of its reads have
-    /// 128 bytes. All other reads have `others` bytes.
     fn slowdown(kind: DeviceKind, others: u32, share: u64) -> f64 {
         let mixed = bandwidth(kind, &[(100 - share, others), (share, 128)]);
         1.0 - mixed / bandwidth(kind, &[(100, others)])
@@ -326,7 +309,6 @@ mod tests {
 
     #[test]
     fn figure_6_requests_that_are_no_multiple_of_a_page_slow_down_the_ssd_alone() {
-        // These are the lengths of reads of graphs and clusters in the paper.
         for len in [5 << 10, (77 << 10) / 10, 21 << 10] {
             let ssd = bandwidth(DeviceKind::Ssd, &[(1000, len)]);
             assert!(ssd < 0.98 * 5.3, "{len}: {ssd}");
@@ -392,11 +374,9 @@ mod tests {
         assert_eq!(covering(511, 2, 512), 2);
         assert_eq!(covering(u64::MAX - 1, 1, 4096), 1);
         let ssd = DeviceKind::Ssd.model();
-        // These 4 KiB touch two flash pages and nine blocks.
         let across = ssd.cost(100, 4096);
         assert_eq!(across.engine, 2 * ssd.engine_fixed + 9 * ssd.engine_block);
         assert_eq!(across.link, 9 * 512 * 1_000_000 / 5300);
-        // The largest read and the last byte cause no overflow.
         assert!(ssd.cost(u64::MAX, u32::MAX).link > ssd.cost(0, 1 << 31).link);
     }
 

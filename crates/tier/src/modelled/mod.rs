@@ -1,27 +1,19 @@
-//! Memory that answers with the delay of a slower device. So experiments on RDMA, CXL, NVM and SSDs
-//! run on any machine.
+//! Memory that answers with the delay of a slower device, for experiments on any machine.
 //!
 //! ```text
 //!   submit ── the tier under it ── bytes, held back ──┐
 //!      └── Device::book ── due ── exact timer ────────┴──> completion, in the order of submission
 //! ```
 //!
-//! [`DeviceModel`] determines the duration of a read ([`device`](self::device) gives the sources of
-//! its numbers). All reads of this process on one [`Device`] share its bandwidth, across threads,
-//! queries and indexes. A completion is never delivered before its time. If the underlying tier is
-//! slower than the model, or the thread is busy with other tasks, the completion is delivered
-//! later.
+//! [`DeviceModel`] determines the duration of a read ([`device`](self::device) has the sources).
+//! All reads of this process on one [`Device`] share its bandwidth. A completion is never early,
+//! and late only if the tier is slower than the model, or the thread busy.
 //!
-//! **The cost of waiting.** While a task waits for its read, other tasks of its thread run. If no
-//! task can run, the thread sleeps until shortly before the next completion, and then stays awake.
-//! It is awake for at most 50 µs. This time is shorter if the thread's recent wake-ups had shorter
-//! delays (`timers.rs`). So on the model of an SSD (75 µs), a thread with one query sleeps for a
-//! part of each read. The delays of RDMA, CXL and NVM (0.3 to 2.8 µs) are too short for a system
-//! call. On the models of these devices, a thread stays awake, like a processor that waits for the
-//! device.
+//! **The cost of waiting.** A thread without other tasks sleeps until at most 50 µs before the next
+//! completion, and then stays awake (`timers.rs`). So on the model of an SSD (75 µs), it sleeps for
+//! a part of each read. On the models of RDMA, CXL and NVM (0.3 to 2.8 µs), it stays awake.
 //!
-//! Only reads through a [`ReadQueue`] are delayed. Builds, loads into memory and writes have the
-//! speed of the underlying tier.
+//! Only reads through a [`ReadQueue`] are delayed, not builds, loads into memory and writes.
 
 mod device;
 mod volume;
@@ -51,8 +43,7 @@ pub struct ModelledTier {
 }
 
 impl ModelledTier {
-    /// Makes a tier answer like a device. The tier should be faster than the device: memory, or a
-    /// mapped file that is in memory.
+    /// Makes a tier answer like a device. The tier should be faster than the device.
     pub fn new(inner: Arc<dyn Tier>, device: Device) -> ModelledTier {
         ModelledTier { inner, device }
     }
@@ -91,30 +82,24 @@ impl Tier for ModelledTier {
     }
 }
 
-/// A read in flight.
 struct Waiting {
     tag: u64,
     due: Instant,
-    /// The answer of the underlying tier, if it has arrived. The answer may arrive before the read
-    /// is due.
     answer: Option<Completion>,
 }
 
 struct ModelledQueue {
-    /// The queue of the underlying tier. The tag of a read in it is the number of the read, counted
-    /// from the first read of this queue.
+    /// Tags in the underlying queue count from the first read of this queue.
     inner: Box<dyn ReadQueue>,
     device: Device,
     reactor: Rc<Reactor>,
-    /// The reads in the order of submission. They are due in the same order.
+    /// In the order of submission, and so of their due times.
     waiting: VecDeque<Waiting>,
-    /// The number of the first read in `waiting`.
     first: u64,
     sleep: Option<Sleep>,
 }
 
 impl ModelledQueue {
-    /// Stores an answer of the underlying tier.
     fn keep(&mut self, completion: Completion) {
         let at = completion.tag.wrapping_sub(self.first) as usize;
         if let Some(waiting) = self.waiting.get_mut(at) {
@@ -122,7 +107,6 @@ impl ModelledQueue {
         }
     }
 
-    /// Collects the completions of the underlying tier.
     fn pull(&mut self) {
         while self.inner.in_flight() > 0 {
             let Some(completion) = self.inner.try_next() else {
@@ -132,7 +116,6 @@ impl ModelledQueue {
         }
     }
 
-    /// Takes the completion of the oldest read, if it has arrived and its time has come.
     fn take(&mut self) -> Option<Completion> {
         let front = self.waiting.front()?;
         if front.answer.is_none() || front.due > Instant::now() {
@@ -200,7 +183,6 @@ impl ReadQueue for ModelledQueue {
                 return Poll::Pending;
             }
         }
-        // The read is due, but the underlying tier may not have finished it.
         self.sleep = None;
         loop {
             if let Some(completion) = self.take() {

@@ -1,5 +1,4 @@
-//! A volume whose tiers answer like a device. Reads without a queue have the speed of the
-//! underlying volume.
+//! A volume whose tiers answer like a device. Reads without a queue are not delayed.
 
 use std::sync::Arc;
 
@@ -17,8 +16,7 @@ pub struct ModelledVolume {
 }
 
 impl ModelledVolume {
-    /// Makes a volume's tiers answer like `device`. They share its bandwidth with all other tiers
-    /// on this device.
+    /// Makes a volume's tiers answer like `device`, whose bandwidth they share.
     pub fn new(inner: Arc<dyn Volume>, device: Device) -> ModelledVolume {
         ModelledVolume { inner, device }
     }

@@ -1,5 +1,4 @@
-//! A client that sends one request at a time. It puts files on a server, opens them and checks
-//! them. Searches do not use it.
+//! A client that sends one request at a time, to put, open and check files. Searches do not use it.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -18,8 +17,7 @@ use super::{Fault, Server, Way};
 use crate::error::TierError;
 use crate::volume::VolumeReader;
 
-/// A client of a server, usable from any thread. It connects at its first request, and again after
-/// a failure.
+/// A client of a server, for any thread. It connects at its first request, and after a failure.
 #[derive(Clone)]
 pub struct Client {
     server: Server,
@@ -32,8 +30,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// A file on a server. The server keeps the file as long as the file has its name, or the client
-/// that opened it is connected.
+/// A file on a server. The server keeps it while it has its name, or the client is connected.
 #[derive(Clone, Debug)]
 pub struct RemoteFile {
     pub(super) client: Client,
@@ -42,25 +39,19 @@ pub struct RemoteFile {
     pub(super) len: u64,
 }
 
-/// A connection that has carried this number of bytes counts as having made progress.
 pub(super) const OF_USE: usize = 64 << 10;
-/// The maximum number of bytes of a refusal's text.
 pub(super) const MOST_TEXT: u32 = 4 << 10;
 
-/// A server may take this number of times the [patience](Server::PATIENCE) to reserve or sync a
-/// file, plus the time for the bytes of the file, because a device syncs only after all its earlier
-/// writes.
+/// How many times the [patience](Server::PATIENCE) a server may take to reserve or sync a file: a
+/// device syncs only after all its earlier writes.
 const WORK: u32 = 12;
-/// The assumed rate of syncs, in bytes per second.
 const SYNCED: u64 = 16 << 20;
 
 struct Connection {
     transport: Transport,
-    /// The seal of the greetings, if there is a secret.
     seal: Option<Seal>,
-    /// How long the client waits in the current request.
     patience: Duration,
-    /// How long the client waits in requests without much work for the server.
+    /// The wait in requests without much work for the server.
     usual: Duration,
     next_tag: u64,
 }
@@ -69,7 +60,6 @@ fn lost(error: &io::Error) -> Fault {
     Fault::Closed(error.to_string())
 }
 
-/// Connects to a server and exchanges greetings.
 pub(super) fn connect(server: &Server, protocol: Protocol) -> Result<Transport, Fault> {
     let Connection {
         mut transport,
@@ -90,7 +80,6 @@ pub(super) fn connect(server: &Server, protocol: Protocol) -> Result<Transport, 
     }
 }
 
-/// Connects to the first of a server's addresses that accepts.
 fn reach(server: &Server) -> io::Result<TcpStream> {
     let mut failed = ErrorKind::AddrNotAvailable.into();
     for address in server.addresses() {
@@ -146,8 +135,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// The fault behind a failed read or write of the socket. A timeout means that the full
-    /// patience has passed.
+    /// A timeout means that the full patience has passed.
     fn failed(&self, error: &io::Error) -> Fault {
         match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => Fault::Stalled(self.patience),
@@ -204,8 +192,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends a request. The body of the answer must have the length of `out`, and is stored in
-    /// `out`. `work` is the number of bytes that the server must reserve or sync.
+    /// `out` has the length of the answer's body. `work` is the bytes to reserve or sync.
     fn ask(
         &mut self,
         frame: Frame,
@@ -267,7 +254,7 @@ fn no_greeting() -> Fault {
 }
 
 impl Client {
-    /// Creates a client of a server. It sends nothing yet.
+    /// Creates a client, without a connection yet.
     pub fn new(server: &Server) -> Client {
         Client {
             server: server.clone(),
@@ -290,7 +277,6 @@ impl Client {
         self.ask_for(None, about, frame, body, out)
     }
 
-    /// Like `ask`, for a request that makes the server reserve or sync `work` bytes.
     fn ask_for(
         &self,
         work: Option<u64>,
@@ -328,8 +314,7 @@ impl Client {
     /// Opens a file; `None` if the server has no file of that name.
     ///
     /// # Errors
-    /// The call returns [`TierError::Server`] if the server cannot be reached, or refuses the
-    /// request.
+    /// [`TierError::Server`] if the server cannot be reached, or refuses.
     pub fn open(&self, name: &str) -> Result<Option<RemoteFile>, TierError> {
         let answer = self.ask(name, Frame::new(Kind::Open, 0), name.as_bytes(), &mut []);
         match answer {
@@ -355,13 +340,10 @@ impl Client {
         }
     }
 
-    /// Puts a file on the server. `read` provides its bytes, one piece at a time. When the server
-    /// has received all bytes and verified their hash, the file gets its name, in place of an older
-    /// file.
+    /// Puts a file on the server, from pieces that `read` gives, in place of an older file.
     ///
     /// # Errors
-    /// The call returns [`TierError::Server`], for example if the server has no space. If `read`
-    /// returns an error, the call returns this error, and the server keeps no part of the file.
+    /// [`TierError::Server`], or an error of `read`; the server then keeps no part of the file.
     pub fn put(
         &self,
         name: &str,
@@ -406,11 +388,10 @@ impl Client {
         Ok(self.file(name, &answer))
     }
 
-    /// The hash of all bytes of a file, which the server computed when it received them.
+    /// The hash of a file, which the server computed when it received the bytes.
     ///
     /// # Errors
-    /// The call returns [`TierError::Server`] if the server cannot be reached, or refuses the
-    /// request.
+    /// [`TierError::Server`] if the server cannot be reached, or refuses.
     pub fn hash(&self, file: &RemoteFile) -> Result<blake3::Hash, TierError> {
         let frame = Frame {
             file: file.id,
@@ -421,12 +402,11 @@ impl Client {
         Ok(hash.into())
     }
 
-    /// Removes all names of files that begin with `prefix`, except names that begin with `stays`. A
-    /// client that has one of these files open can continue to read it.
+    /// Removes the names of files that begin with `prefix`, but not with `stays`. Open files can
+    /// still be read.
     ///
     /// # Errors
-    /// The call returns [`TierError::Server`] if the server cannot be reached, or refuses the
-    /// request.
+    /// [`TierError::Server`] if the server cannot be reached, or refuses.
     pub fn sweep(&self, prefix: &str, stays: &str) -> Result<(), TierError> {
         let body = [prefix.as_bytes(), &[0], stays.as_bytes()].concat();
         self.ask_for(Some(0), prefix, Frame::new(Kind::Sweep, 0), &body, &mut [])?;
@@ -436,8 +416,7 @@ impl Client {
     /// Lists the files whose names begin with `prefix`, sorted by name.
     ///
     /// # Errors
-    /// The call returns [`TierError::Server`] if the server cannot be reached, or refuses the
-    /// request.
+    /// [`TierError::Server`] if the server cannot be reached, or refuses.
     pub fn list(&self, prefix: &str) -> Result<Vec<Listed>, TierError> {
         let mut all: Vec<Listed> = Vec::new();
         loop {
@@ -466,8 +445,7 @@ impl Client {
     /// Removes the names of all files that begin with `prefix`.
     ///
     /// # Errors
-    /// The call returns [`TierError::Server`] if the server cannot be reached, or refuses the
-    /// request.
+    /// [`TierError::Server`] if the server cannot be reached, or refuses.
     pub fn remove(&self, prefix: &str) -> Result<(), TierError> {
         // No name begins with `/`, so no name stays.
         self.sweep(prefix, "/")
@@ -476,8 +454,7 @@ impl Client {
     /// The number of free bytes of the server.
     ///
     /// # Errors
-    /// The call returns [`TierError::Server`] if the server cannot be reached, or refuses the
-    /// request.
+    /// [`TierError::Server`] if the server cannot be reached, or refuses.
     pub fn room(&self) -> Result<u64, TierError> {
         Ok(self
             .ask("", Frame::new(Kind::Room, 0), &[], &mut [])?

@@ -7,13 +7,9 @@
 //!   socket ready ──> all registered queues are woken, and the first one pumps for all
 //! ```
 //!
-//! No thread runs in the background: each waiting queue pumps. The socket is watched as long as a
-//! queue waits. So if a queue is dropped or reset, it wakes the other queues, and one of them
-//! watches the socket again.
-//!
-//! Incoming bytes are accepted only as the answer to a request. A frame must answer a read in
-//! flight, have the length of that read, and have a correct checksum. Otherwise the connection
-//! ends, and all its reads fail.
+//! No thread runs in the background: each waiting queue pumps. A dropped or reset queue wakes the
+//! others, and one of them watches the socket again. A frame must answer a read in flight, with its
+//! length and a correct checksum. Otherwise the connection ends, and all its reads fail.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -30,24 +26,20 @@ use crate::error::TierError;
 use crate::reactor::Reactor;
 use crate::tier::{Completion, Request};
 
-/// The connections of a thread. The key covers all settings of a server: addresses, secret, and
-/// trusted certificates.
+/// The key covers all settings of a server: addresses, secret, and trusted certificates.
 pub(crate) type Links = HashMap<ServerKey, Rc<Link>>;
 
-/// After this time the connection is read even if its socket has no event, because a ring signals
-/// no event when the other end is gone.
+/// The connection is read at this interval, since a ring does not signal that the other end is
+/// gone.
 const SILENT: Duration = Duration::from_millis(50);
 
-/// The completions of a queue that wait to be taken.
 #[derive(Debug)]
 pub(super) struct Letters {
-    /// The name of the file on the server.
     pub(super) name: Rc<str>,
     /// A reset increments the epoch. Answers to requests of earlier epochs are discarded.
     pub(super) epoch: Cell<u64>,
     pub(super) in_flight: Cell<usize>,
     ready: RefCell<VecDeque<Completion>>,
-    /// The task that waits for completions.
     waker: RefCell<Option<Waker>>,
 }
 
@@ -88,7 +80,6 @@ impl Letters {
     }
 }
 
-/// The tasks that wait for a connection.
 #[derive(Default)]
 struct Bell {
     waiting: Mutex<Vec<Waker>>,
@@ -115,7 +106,6 @@ impl Wake for Bell {
     }
 }
 
-/// A connection of one thread to one server.
 pub(crate) struct Link {
     server: Server,
     bell: Arc<Bell>,
@@ -128,8 +118,6 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    /// Returns the thread's connection to a server. If the thread has no connection to it, or the
-    /// connection has ended, a new connection is created.
     pub(super) fn of(reactor: &Reactor, server: &Server) -> Rc<Link> {
         let key = server.inner.key;
         let known = reactor.links.borrow().get(&key).cloned();
@@ -159,7 +147,6 @@ impl Link {
         matches!(self.state.borrow().stage, Stage::Over(_))
     }
 
-    /// Requests bytes of a file. The completion is delivered to `letters`.
     pub(super) fn submit(&self, letters: &Rc<Letters>, file: u64, request: Request, block: Block) {
         letters.in_flight.set(letters.in_flight.get() + 1);
         let mut state = self.state.borrow_mut();
@@ -211,14 +198,12 @@ impl Link {
         frame.append(&[], if open { out } else { later });
     }
 
-    /// Writes and reads as much as possible without waiting, and delivers the completions.
-    /// Afterwards the caller checks whether its own completion has arrived.
+    /// Writes and reads without waiting, and delivers completions, perhaps of the caller.
     pub(super) fn pump(&self) {
         self.pump_if(true);
     }
 
-    /// Like [`pump`](Self::pump), for a waiting queue. If the socket is watched and has no event,
-    /// or another queue has pumped just now, nothing is read.
+    /// Reads nothing if the watched socket has no event, or another queue has just pumped.
     pub(super) fn pump_waiting(&self) {
         self.pump_if(false);
     }
@@ -265,8 +250,7 @@ impl Link {
         }
     }
 
-    /// Registers a task to be woken by the next event. The task must have pumped before. Returns
-    /// the time of the next check whether the server has stalled.
+    /// The task must have pumped before. Returns the time of the next check for a stalled server.
     pub(super) fn wait(
         &self,
         reactor: &Rc<Reactor>,
@@ -286,12 +270,10 @@ impl Link {
             return Instant::now();
         }
         let patience = self.server.inner.patience;
-        // The check runs several times within the patience. So a pause of this process can be
-        // distinguished from silence of the server.
+        // Several checks within the patience distinguish a pause of this process from silence.
         (state.quiet_since + patience).min(Instant::now() + patience / 4)
     }
 
-    /// Removes a queue that waited. One of the other queues then watches the socket.
     pub(super) fn leave(&self, letters: &Letters) {
         let had = letters.waker.take();
         if had.is_some() {

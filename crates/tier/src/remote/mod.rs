@@ -1,9 +1,7 @@
-//! The client's side of memory servers of files. Such a server offers its memory to other
-//! processes, on the same or another machine. Clients read it over TCP, through a ring in shared
-//! memory ([`ring`]), or through UCX ([`ucx`]). [`Server::connect`] uses the same three transports
-//! to reach the servers of DistVS, for any protocol. The server of files is
-//! `stratann memory-server` (crate `stratann-node`), and [`wire`] defines the bytes between client
-//! and server.
+//! The client's side of memory servers of files (`stratann memory-server`, crate `stratann-node`).
+//! Clients read such a server over TCP, through a ring in shared memory ([`ring`]), or through UCX
+//! ([`ucx`]). [`Server::connect`] reaches the servers of DistVS in the same ways. [`wire`] defines
+//! the bytes.
 //!
 //! ```text
 //!   RemoteTier ── queue ──┐
@@ -15,23 +13,19 @@
 //!                              one request at a time
 //! ```
 //!
-//! A read names a file, an offset and a length, and requires no knowledge of the index. Through UCX
-//! it is *one-sided*: the server's processors take no part in it. Over TCP and the ring, the
-//! server's threads copy the bytes and do nothing else. A server is trusted no more than a disk:
-//! frames have checksums, and so have pages, which the reader verifies.
+//! A read requires no knowledge of the index. Through UCX it is *one-sided*: the server's
+//! processors take no part. A server is trusted no more than a disk: frames and pages have
+//! checksums.
 //!
-//! **No wait is unbounded.** A server counts as stalled if a request is outstanding, and within
-//! [`Server::PATIENCE`] the server sends less than 64 KiB and completes no answer. If a server
-//! stalls, sends an invalid answer, or closes the connection, all reads in flight fail ([`Fault`]),
+//! **No wait is unbounded.** A server counts as stalled if, within [`Server::PATIENCE`], it sends
+//! less than 64 KiB and completes no outstanding answer. All reads in flight then fail ([`Fault`]),
 //! and the next read connects again. Time in which this process did not check the connection does
 //! not count. To reserve or sync a file, a server may take twelve times as long, plus a second for
 //! each 16 MiB.
 //!
-//! **Authentication.** Client and server share a secret (`STRATANN_SECRET_FILE`, a file that only
-//! its owner may read, or `STRATANN_SECRET`). Both prove that they know it, and it is never sent. A
-//! client with a secret refuses a server that does not know it. If no secret is given, processes of
-//! one user on one machine share a secret (`own.rs`). Later bytes are encrypted only with TLS
-//! (`transport.rs`).
+//! **Authentication.** Client and server prove that they know a secret (`STRATANN_SECRET_FILE` or
+//! `STRATANN_SECRET`), and never send it. Without one, processes of one user on one machine share a
+//! secret (`own.rs`). Later bytes are encrypted only with TLS (`transport.rs`).
 
 mod client;
 mod link;
@@ -69,8 +63,7 @@ use crate::error::TierError;
 use crate::span::Span;
 use wire::{Binding, Greeting, Protocol, Refusal, Reply, Secret, Side, Status, Welcome};
 
-/// Why a server did not perform the requested operation. In a message, this text follows the name
-/// of the server.
+/// Why a server did not perform a request, as the text after the server's name in a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
@@ -126,32 +119,26 @@ pub enum Fault {
     },
 }
 
-/// A memory server, as the client sees it. Clones are handles to the same server.
+/// A memory server, as the client sees it; a clone is a handle to it.
 #[derive(Clone)]
 pub struct Server {
     inner: Arc<Inner>,
 }
 
-/// The transport to a server.
 #[derive(Clone, Debug)]
 enum Way {
-    /// TCP, at one of these addresses. They are tried in turn.
     Tcp(Vec<SocketAddr>),
-    /// A ring, at this path of the server's socket for rings.
     Ring(PathBuf),
-    /// TCP, with UCX beside it for reads of files. The protocols of DistVS use UCX after the
-    /// greetings.
+    /// TCP, with UCX beside it for reads of files, and after it for the protocols of DistVS.
     Ucx(Vec<SocketAddr>),
 }
 
-/// Identifies a server and its settings. Connections with the same key can be shared.
 pub(crate) type ServerKey = [u8; 32];
 
 struct Inner {
     /// The name as it was given: `host:port`, `shm:/path` or `ucx:host:port`.
     name: String,
     way: Way,
-    /// The index of the address that worked last.
     address: AtomicUsize,
     secret: Option<Secret>,
     tls: Option<Tls>,
@@ -170,7 +157,6 @@ impl fmt::Debug for Server {
     }
 }
 
-/// Splits the name of a server into its prefix, in either case, and the remaining text.
 fn split_way(name: &str) -> Option<(&'static str, &str)> {
     [Server::RING, Server::UCX].into_iter().find_map(|way| {
         let (begin, rest) = name.split_at_checked(way.len())?;
@@ -183,12 +169,10 @@ impl Server {
     pub const PATIENCE: Duration = Duration::from_secs(5);
     /// The prefix of the name of a server that is reached through a ring.
     pub const RING: &str = "shm:";
-    /// The prefix of the name of a server that is reached through UCX, for reads of files or for
-    /// its whole protocol.
+    /// The prefix of the name of a server that is reached through UCX.
     pub const UCX: &str = "ucx:";
 
-    /// Suggests a valid name for a name with an invalid prefix: a prefix with capitals (`UCX:`), or
-    /// several prefixes (the last one is kept). The result is `None` if the prefix is valid.
+    /// Suggests a valid name for one with an invalid prefix (`UCX:`, or several prefixes).
     pub fn meant(name: &str) -> Option<String> {
         let (way, mut rest) = split_way(name)?;
         if name.starts_with(way) && split_way(rest).is_none() {
@@ -201,14 +185,12 @@ impl Server {
         Some(format!("{meant}{rest}"))
     }
 
-    /// Creates a handle to a server at `host:port`, at `shm:/path` (a socket for rings), or at
-    /// `ucx:host:port` (reads of files, or the whole protocol, go through UCX). The call looks up a
-    /// host name, and sends nothing to the server.
+    /// Creates a handle to a server at `host:port`, `shm:/path` (a ring) or `ucx:host:port`,
+    /// without a connection.
     ///
     /// # Errors
-    /// The call fails if the host name is unknown, the prefix is invalid, or UCX is not available.
+    /// Fails if the host name is unknown, the prefix is invalid, or UCX is not available.
     pub fn new(name: &str, secret: Option<Secret>, tls: Option<Tls>) -> Result<Server, TierError> {
-        // The role of the server is unknown before the greetings.
         let failed = |why: String| TierError::Server {
             place: name.to_owned(),
             protocol: None,
@@ -306,8 +288,7 @@ impl Server {
         Self::at(name, way, secret.clone(), tls.clone(), *patience)
     }
 
-    /// The addresses, beginning with the one that worked last. The list is empty if the server is
-    /// reached through a ring.
+    /// The addresses, beginning with the one that worked last; none for a ring.
     fn addresses(&self) -> Vec<SocketAddr> {
         let (Way::Tcp(addresses) | Way::Ucx(addresses)) = &self.inner.way else {
             return Vec::new();
@@ -320,7 +301,6 @@ impl Server {
         addresses
     }
 
-    /// Records that an address worked.
     fn reached(&self, address: SocketAddr) {
         if let Way::Tcp(addresses) | Way::Ucx(addresses) = &self.inner.way
             && let Some(at) = addresses.iter().position(|&known| known == address)
@@ -329,8 +309,7 @@ impl Server {
         }
     }
 
-    /// The time for which one address is tried. All addresses together take at most the server's
-    /// patience.
+    /// All addresses together take at most the server's patience.
     fn patience_each(&self) -> Duration {
         let addresses = self.addresses().len().max(1);
         self.inner.patience / u32::try_from(addresses).unwrap_or(u32::MAX)
@@ -354,7 +333,6 @@ impl Server {
         &self.inner.name
     }
 
-    /// The error of an operation on one of the server's files.
     fn failed(&self, file: &str, fault: Fault) -> TierError {
         TierError::Server {
             place: format!("{}/{file}", self.inner.name),
@@ -363,19 +341,16 @@ impl Server {
         }
     }
 
-    /// Connects to a server of some protocol, within its patience, and exchanges greetings. All
-    /// later bytes belong to the protocol. Later reads and writes wait without a limit.
+    /// Connects to a server of some protocol. Later reads and writes wait without a limit.
     ///
     /// # Errors
-    /// The call fails if no server is reachable, or the server has another protocol or version, or
-    /// does not know the secret.
+    /// Fails if no server of this protocol, version and secret is reachable.
     pub fn connect(&self, protocol: Protocol) -> Result<Transport, Fault> {
         client::connect(self, protocol)
     }
 
-    /// Returns `Some` if the bytes after the greetings go through UCX. The value is true if the
-    /// server is on this machine. For files the result is `None`, since reads go through UCX beside
-    /// a connection.
+    /// True if the server is on this machine. `None` without UCX, and for files, which use UCX
+    /// beside a connection.
     fn streams(&self, protocol: Protocol) -> Option<bool> {
         match &self.inner.way {
             Way::Ucx(all) if protocol.is_role() => {
@@ -385,7 +360,6 @@ impl Server {
         }
     }
 
-    /// The answer to a server's greeting, over a channel.
     fn reply(
         &self,
         protocol: Protocol,
@@ -429,7 +403,6 @@ impl Server {
         })
     }
 
-    /// Checks that the server accepted the client, and knows the client's secret.
     fn check(
         &self,
         greeting: &Greeting,
@@ -475,11 +448,11 @@ impl Secret {
     /// The environment variable that contains the secret.
     pub const VARIABLE: &str = "STRATANN_SECRET";
 
-    /// The secret of the environment: from the file that [`FILE`](Secret::FILE) names, or else from
+    /// The secret of the environment, from [`FILE`](Secret::FILE) or
     /// [`VARIABLE`](Secret::VARIABLE).
     ///
     /// # Errors
-    /// The call fails as [`read`](Secret::read) does, and if the variable is too short.
+    /// Fails as [`read`](Secret::read) does, and if the variable is too short.
     pub fn of_environment() -> Result<Option<Secret>, TierError> {
         let of = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         if let Some(path) = of(Self::FILE) {
@@ -494,12 +467,10 @@ impl Secret {
         }
     }
 
-    /// Reads the secret from a file. Only the owner of the file may have access to it. The owner
-    /// must be this user or root.
+    /// Reads the secret from a file, which only its owner, this user or root, may access.
     ///
     /// # Errors
-    /// The call fails if the file cannot be read, other users have access to it, or it is shorter
-    /// than [`LEAST_BYTES`](Secret::LEAST_BYTES).
+    /// Fails if the file cannot be read, is not private, or is too short.
     pub fn read(path: &std::path::Path) -> Result<Secret, TierError> {
         use std::io::Read;
         let place = path.display().to_string();

@@ -1,9 +1,6 @@
-//! The secret that all processes of one user on a machine share. Local servers use it if no other
-//! secret is given.
-//!
-//! All users of a machine can connect to its ports, so a local server always has a secret. If no
-//! secret is given, the server uses the secret in a file that only this user can read. The first
-//! process creates the file: `$XDG_STATE_HOME/stratann/secret`, or
+//! The secret that all processes of one user on a machine share, if no other one is given. All
+//! users can connect to a machine's ports, so a local server always has a secret. The first process
+//! creates the file, which only this user can read: `$XDG_STATE_HOME/stratann/secret`, or
 //! `~/.local/state/stratann/secret`.
 
 use std::ffi::OsString;
@@ -20,22 +17,17 @@ use super::Server;
 use super::wire::Secret;
 use crate::error::TierError;
 
-/// The number of attempts to read a file that another process creates or removes meanwhile.
 const TRIES: usize = 8;
-/// The pause before a file that is being written is read again.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Gives a file a second name, as [`fs::hard_link`] does.
 type Link = fn(&Path, &Path) -> io::Result<()>;
 
 impl Secret {
-    /// Returns the given secret, if there is one. Otherwise, if the server is only on this machine
-    /// (by its name or address), returns the secret of this user, and creates it if it is missing.
-    /// For any other server without a given secret, the result is `None`.
+    /// The given secret, or for a server on this machine the secret of this user, created if
+    /// missing.
     ///
     /// # Errors
-    /// The call fails if there is no place for the file, it cannot be created or read, or other
-    /// users can read it.
+    /// Fails if the file of this user cannot be created or read, or is not private.
     pub fn given_or_own(given: Option<&Secret>, name: &str) -> Result<Option<Secret>, TierError> {
         match given {
             Some(secret) => Ok(Some(secret.clone())),
@@ -44,14 +36,12 @@ impl Secret {
         }
     }
 
-    /// The secret of this user.
     fn of_user() -> Result<Secret, TierError> {
         let of = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let place = Place::of(of("XDG_STATE_HOME"), of("HOME"))?;
         Self::kept_in(&place, link)
     }
 
-    /// The secret in a folder; it is created if it is missing.
     fn kept_in(place: &Place, link: Link) -> Result<Secret, TierError> {
         let path = place.folder.join("secret");
         for tried in 1..=TRIES {
@@ -70,15 +60,13 @@ impl Secret {
     }
 }
 
-/// The folder that keeps a user's secret.
 struct Place {
     folder: PathBuf,
-    /// The home folder, if the folder is in it.
     home: Option<PathBuf>,
 }
 
 impl Place {
-    /// The folder according to the environment. A relative path is ignored.
+    /// A relative path in the environment is ignored.
     fn of(state: Option<OsString>, home: Option<OsString>) -> Result<Self, TierError> {
         let absolute =
             |path: Option<OsString>| path.map(PathBuf::from).filter(|path| path.is_absolute());
@@ -101,8 +89,7 @@ impl Place {
         })
     }
 
-    /// Returns an error for the home folder of another user. Folders that this user created there
-    /// would be unusable for the other user.
+    /// Folders of this user in another user's home folder would be unusable for the other user.
     fn check_owner(&self) -> Result<(), TierError> {
         let user = rustix::process::geteuid().as_raw();
         match &self.home {
@@ -116,7 +103,6 @@ impl Place {
     }
 }
 
-/// Refuses a home folder whose owner is neither this user nor root.
 fn check_owner(home: &Path, owner: u32, user: u32) -> Result<(), TierError> {
     match [user, 0].contains(&owner) {
         true => Ok(()),
@@ -131,7 +117,6 @@ fn check_owner(home: &Path, owner: u32, user: u32) -> Result<(), TierError> {
     }
 }
 
-/// The error for a secret of this user that cannot be created or read.
 fn failed(path: &Path, cause: &dyn Display) -> TierError {
     TierError::Unsupported {
         what: format!("the secret of this user in {}", path.display()),
@@ -142,7 +127,6 @@ fn failed(path: &Path, cause: &dyn Display) -> TierError {
     }
 }
 
-/// Adds to an error of reading the secret the advice to name another file.
 fn with_remedy(path: &Path, error: TierError) -> TierError {
     match error {
         TierError::Unsupported { what, reason } => TierError::Unsupported {
@@ -153,12 +137,10 @@ fn with_remedy(path: &Path, error: TierError) -> TierError {
     }
 }
 
-/// Whether a file has too few bytes for a secret.
 fn is_short(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|facts| facts.len() < Secret::LEAST_BYTES as u64)
 }
 
-/// Whether a server is only on this machine, by its name or by the address at which it listens.
 fn is_here(name: &str) -> bool {
     if name.starts_with(Server::RING) {
         return true;
@@ -166,7 +148,6 @@ fn is_here(name: &str) -> bool {
     let address = name.strip_prefix(Server::UCX).unwrap_or(name);
     let mut found = match address.to_socket_addrs() {
         Ok(found) => found.peekable(),
-        // An error is reported when the address is used.
         Err(_) => return false,
     };
     found.peek().is_some() && found.all(|address| address.ip().is_loopback())
@@ -176,8 +157,7 @@ fn link(from: &Path, to: &Path) -> io::Result<()> {
     fs::hard_link(from, to)
 }
 
-/// Creates the file with random bytes. If another process was faster, its file stays. The file gets
-/// its name with all its bytes, or, on a file system without hard links, is empty for a moment.
+/// The file gets its name with all its bytes, or, without hard links, is empty for a moment.
 fn make(folder: &Path, path: &Path, link: Link) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)
@@ -192,7 +172,6 @@ fn make(folder: &Path, path: &Path, link: Link) -> io::Result<()> {
     let made = match link(&beside, path) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-        // The file system has no hard links.
         Err(_) => match write_new(path, &line) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
             made => made,
@@ -202,7 +181,6 @@ fn make(folder: &Path, path: &Path, link: Link) -> io::Result<()> {
     made
 }
 
-/// Writes a new file for this user alone. If the write fails, removes the file again.
 fn write_new(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
@@ -241,7 +219,6 @@ mod tests {
         let folder = root.path().join("stratann");
         let path = folder.join("secret");
         let first = Secret::kept_in(&place(&folder), no_links).unwrap();
-        // Another process, which had found no secret either, tries to create one.
         make(&folder, &path, no_links).unwrap();
         let again = Secret::kept_in(&place(&folder), no_links).unwrap();
         assert_eq!(again.fingerprint(), first.fingerprint());
@@ -250,7 +227,6 @@ mod tests {
             fs::metadata(&path).unwrap().permissions().mode() & 0o777,
             0o600
         );
-        // If a file stays too short, it is refused, and is not changed.
         fs::write(&path, "short").unwrap();
         let text = Secret::kept_in(&place(&folder), no_links).err().unwrap();
         assert!(text.to_string().contains(Secret::FILE), "{text}");
@@ -308,12 +284,10 @@ mod tests {
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&folder.join("secret")), 0o600);
         assert_eq!(mode(&folder), 0o700);
-        // The folder has no other file.
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
         let others = tempfile::tempdir().unwrap();
         let other = Secret::kept_in(&place(others.path()), link).unwrap();
         assert_ne!(other.fingerprint(), all[0]);
-        // A file that other users can read is refused.
         let wide = fs::Permissions::from_mode(0o644);
         fs::set_permissions(folder.join("secret"), wide).unwrap();
         let error = Secret::kept_in(&place(&folder), link).err().unwrap();

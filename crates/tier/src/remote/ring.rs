@@ -1,5 +1,5 @@
-//! A connection through memory that two processes of one user share, with one ring of bytes for
-//! each direction.
+//! A connection through memory that two processes of one user share, with a ring for each
+//! direction.
 //!
 //! ```text
 //!   client                         memfd                            server
@@ -10,12 +10,10 @@
 //!   eventfd <─ "there are bytes, or there is space again" ───> eventfd
 //! ```
 //!
-//! Each ring has one writer and one reader, and no lock. After the writer has written bytes, it
-//! publishes its head. After the reader has read bytes, it publishes its tail. An end that finds no
-//! bytes, or no space, sets a flag in the memory, checks once more, and waits for its eventfd.
-//! After an end has written or read, it checks the flag of the other end. If the flag is set, it
-//! signals the eventfd of the other end. So a busy connection makes no system calls, and an idle
-//! one uses no processor time.
+//! Each ring has one writer and one reader, and no lock. An end that finds no bytes, or no space,
+//! sets a flag in the memory, checks once more, and waits for its eventfd. After a write or read,
+//! an end signals the other eventfd if the other flag is set. So a busy connection makes no system
+//! calls, and an idle one uses no processor time.
 //!
 //! | offset | | |
 //! |---|---|---|
@@ -26,11 +24,10 @@
 //! | 4096 | 1 MiB | the ring to the server |
 //! | 4096 + 1 MiB | 1 MiB | the ring to the client |
 //!
-//! **Setup.** The client connects to the server's Unix socket. It sends sixteen bytes and three
+//! **Setup.** The client connects to the server's Unix socket and sends sixteen bytes and three
 //! descriptors: the memory, the client's eventfd and the server's eventfd. The memory is sealed, so
-//! that neither side can truncate it. Both sides ask the kernel for the user of the other side, and
-//! refuse another user. The socket stays open, and its end is the end of the connection, however a
-//! process ends. The rings carry the same bytes as TCP would.
+//! that neither side can truncate it. Each side refuses a process of another user. The end of the
+//! socket is the end of the connection, however a process ends.
 //!
 //! Values in the memory are not trusted: an impossible head or tail is an error of the connection.
 
@@ -55,24 +52,16 @@ use rustix::net::{
     socket_with,
 };
 
-/// The size of a ring in bytes.
 const RING: usize = 1 << 20;
-/// The offset of the first ring.
 const RINGS: usize = 4096;
-/// The size of the whole memory in bytes.
 const ALL: usize = RINGS + 2 * RING;
-/// The distance in bytes between the numbers of the first ring and the numbers of the second ring.
 const NUMBERS: usize = 256;
-/// The distance in bytes between two numbers of a ring. Each number is on a cache line of its own.
+/// Bytes between two numbers of a ring: each is on a cache line of its own.
 const LINE: usize = 64;
-/// The message that accompanies the descriptors.
 const HELLO: &[u8; 16] = b"STRATANN RING 1\n";
-/// The time for which a waiting end spins before it sleeps. Within this time, a server that is
-/// awake answers. Waking a sleeping reader takes several microseconds.
+/// A server that is awake answers sooner, and a wake-up takes several microseconds.
 pub(super) const SPIN: Duration = Duration::from_micros(20);
-/// The interval at which a non-blocking end checks whether the other end still exists.
 const LOOK: Duration = Duration::from_millis(50);
-/// The required seals of the memory.
 const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::SEAL);
@@ -81,14 +70,11 @@ fn broken(what: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, format!("the shared ring: {what}"))
 }
 
-/// The shared memory.
 struct Memory(MmapRaw);
 
 impl Memory {
-    /// Maps memory that has the right size and cannot be truncated.
     fn of(fd: &OwnedFd) -> io::Result<Arc<Memory>> {
-        // The seals are checked first. The size of unsealed memory could still change, so its check
-        // would prove nothing.
+        // The seals are checked first: the size of unsealed memory could still change.
         let sealed = fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SEALS));
         if !sealed || fstat(fd)?.st_size != ALL as i64 {
             return Err(broken("its memory has another size, or is not sealed"));
@@ -119,24 +105,19 @@ impl Memory {
     }
 }
 
-/// The indexes of a ring's numbers: two positions, then the flag of the reader and the flag of the
-/// writer.
 const HEAD: usize = 0;
 const TAIL: usize = 1;
 const READER: usize = 2;
 const WRITER: usize = 3;
 
-/// One end of one ring: the end of the reader, or the end of the writer.
 struct End {
     memory: Arc<Memory>,
     ring: usize,
-    /// The number of bytes that have passed this end. The copy of this number in the memory is for
-    /// the other end.
+    /// The bytes that have passed this end. The other end reads a copy in the memory.
     own: u64,
 }
 
 impl End {
-    /// Reads bytes; returns their number.
     fn take(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let head = self.memory.position(self.ring, HEAD).load(Ordering::SeqCst);
         let there = head.wrapping_sub(self.own);
@@ -166,7 +147,6 @@ impl End {
         Ok(count)
     }
 
-    /// Writes bytes, as many as there is space for. Returns their number.
     fn put(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let tail = self.memory.position(self.ring, TAIL).load(Ordering::SeqCst);
         let used = self.own.wrapping_sub(tail);
@@ -189,26 +169,23 @@ impl End {
         Ok(count)
     }
 
-    /// Sets the flag that this end waits. Afterwards the caller must check the ring once more. Then
-    /// this end sees the other end's earlier action, or the other end sees the flag.
+    /// The caller then checks the ring once more. So this end sees the other end's earlier action,
+    /// or the other end sees the flag.
     fn waits(&self, flag: usize) {
         self.memory.flag(self.ring, flag).store(1, Ordering::SeqCst);
     }
 
-    /// Clears the other end's flag. Returns whether it was set.
     fn waited_for(&self, flag: usize) -> bool {
         self.memory.flag(self.ring, flag).swap(0, Ordering::SeqCst) == 1
     }
 }
 
-/// Signals an eventfd.
 pub(super) fn ring(theirs: &OwnedFd) {
-    // If the counter is full, or the other end is gone, the write fails. Both cases are noticed
-    // elsewhere.
+    // A failure is harmless: a full counter or a missing other end is noticed elsewhere.
     let _ = rustix::io::write(theirs, &1u64.to_ne_bytes());
 }
 
-/// Whether the other end of a non-blocking socket is gone. Nothing is ever sent through the socket.
+/// Nothing is ever sent through the socket, so a read shows only its end.
 pub(super) fn is_over(mut socket: impl Read) -> bool {
     match socket.read(&mut [0u8]) {
         Ok(0) => true,
@@ -217,11 +194,9 @@ pub(super) fn is_over(mut socket: impl Read) -> bool {
     }
 }
 
-/// A connection through shared memory. It reads and writes like a socket, with time limits or
-/// without blocking.
+/// A connection through shared memory, with time limits or without blocking, like a socket.
 pub struct RingStream {
-    /// The ends are declared before the socket, so the socket is closed last. Its end tells the
-    /// other side that the connection has ended.
+    /// Declared before the socket, which is closed last and so tells the other side of the end.
     input: End,
     output: End,
     mine: OwnedFd,
@@ -239,7 +214,6 @@ impl fmt::Debug for RingStream {
     }
 }
 
-/// Refuses a process of another user.
 fn check_user(socket: &UnixStream) -> io::Result<()> {
     let other = rustix::net::sockopt::socket_peercred(socket)?.uid;
     match other == rustix::process::geteuid() {
@@ -252,13 +226,12 @@ fn check_user(socket: &UnixStream) -> io::Result<()> {
 }
 
 impl RingStream {
-    /// Connects to a server's socket. The call never waits: the server accepts the rings later, and
-    /// the client can write to them at once.
+    /// Connects to a server's socket without waiting. The client can write at once.
     ///
     /// # Errors
-    /// The call fails if no process listens there, or a process of another user does.
+    /// Fails if no process listens there, or a process of another user does.
     pub fn connect(path: &Path) -> io::Result<RingStream> {
-        // If too many clients connect at the same time, this fails instead of waiting.
+        // With too many clients at once, a non-blocking connect fails instead of waiting.
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
@@ -287,8 +260,6 @@ impl RingStream {
         Self::over(Memory::of(&memory)?, (1, 0), mine, theirs, socket)
     }
 
-    /// The server's side of an accepted connection: receives the client's descriptors, within a
-    /// time limit.
     fn accepted(socket: UnixStream, patience: Duration) -> io::Result<RingStream> {
         check_user(&socket)?;
         socket.set_read_timeout(Some(patience))?;
@@ -313,7 +284,6 @@ impl RingStream {
         else {
             return Err(broken("the first message is not from a client of StratANN"));
         };
-        // Writes to these descriptors must not block.
         for fd in [&theirs, &mine] {
             rustix::io::ioctl_fionbio(fd, true)?;
         }
@@ -322,7 +292,6 @@ impl RingStream {
         Ok(stream)
     }
 
-    /// Creates a stream from the numbers of the rings that it reads and writes.
     fn over(
         memory: Arc<Memory>,
         (input, output): (usize, usize),
@@ -364,29 +333,24 @@ impl RingStream {
         self.write_timeout = limit;
     }
 
-    /// The socket beside the rings. Its end is the end of the connection.
+    /// The socket beside the rings, which ends with the connection.
     pub fn socket(&self) -> &UnixStream {
         &self.socket
     }
 
-    /// Signals the eventfd of the other end.
     fn ring(&self) {
         ring(&self.theirs);
     }
 
-    /// Resets this end's eventfd.
     fn quiet(&self) {
         let _ = rustix::io::read(&self.mine, &mut [0u8; 8]);
     }
 
-    /// Whether the other end is gone.
     fn is_over(&mut self) -> bool {
         self.looked = Instant::now();
         is_over(&self.socket)
     }
 
-    /// Calls `act` until it reads or writes bytes, and returns their number. Between two calls this
-    /// end spins, and then sleeps until the other end signals it.
     fn when(
         &mut self,
         flag: usize,
@@ -413,7 +377,6 @@ impl RingStream {
                 return Ok(done);
             }
             if (self.waits || self.looked.elapsed() > LOOK) && self.is_over() {
-                // The bytes that were written before the end are read first.
                 return match act(self)? {
                     0 if flag == WRITER => Err(ErrorKind::BrokenPipe.into()),
                     done => Ok(done),
@@ -439,12 +402,11 @@ impl RingStream {
     }
 }
 
-/// The reading half of a connection. Both halves may be used by different threads.
+/// The reading half of a connection, for a thread of its own.
 #[derive(Debug)]
 pub struct RingReader(RingStream);
 
-/// The writing half of a connection. If the ring is full, the writer checks the ring at an
-/// interval, because the reader uses the eventfd.
+/// The writing half of a connection. The reader uses the eventfd, so the writer polls a full ring.
 pub struct RingWriter {
     output: End,
     theirs: OwnedFd,
@@ -452,17 +414,15 @@ pub struct RingWriter {
     limit: Option<Duration>,
 }
 
-/// The interval at which a [`RingWriter`] checks a full ring for space.
 const NO_ROOM: Duration = Duration::from_micros(100);
 
 impl RingStream {
-    /// Splits the stream into its two directions. Both block, up to their time limits.
+    /// Splits the stream into its two directions, which block up to their time limits.
     ///
     /// # Errors
-    /// The call fails if no more descriptors are available.
+    /// Fails if no more descriptors are available.
     pub fn split(mut self) -> io::Result<(RingReader, RingWriter)> {
         let writer = RingWriter {
-            // The reading half also has this end, and no longer uses it.
             output: End {
                 memory: self.output.memory.clone(),
                 ..self.output
@@ -482,7 +442,7 @@ impl RingReader {
         self.0.read_timeout = limit;
     }
 
-    /// The socket beside the rings. Its end is the end of the connection.
+    /// The socket beside the rings, which ends with the connection.
     pub fn socket(&self) -> &UnixStream {
         &self.0.socket
     }
@@ -537,7 +497,6 @@ impl Write for RingWriter {
 }
 
 impl AsFd for RingStream {
-    /// A descriptor that becomes readable when there are bytes to read, or room to write again.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.mine.as_fd()
     }
@@ -585,12 +544,10 @@ pub struct RingListener {
 }
 
 impl RingListener {
-    /// Listens at a path. If there is a socket without a listener, as a killed server leaves, it is
-    /// replaced.
+    /// Listens at a path. Replaces a socket without a listener, which a killed server leaves.
     ///
     /// # Errors
-    /// The call fails if the path has another kind of file, another process listens there, or the
-    /// socket cannot be created.
+    /// Fails if another file or listener is there, or the socket cannot be created.
     pub fn bind(path: &Path) -> io::Result<RingListener> {
         use std::os::unix::fs::{FileTypeExt, PermissionsExt};
         if let Ok(facts) = path.symlink_metadata() {
@@ -627,19 +584,18 @@ impl RingListener {
         &self.path
     }
 
-    /// Accepts the next client. The client is not checked yet.
+    /// Accepts the next client, which is not checked yet.
     ///
     /// # Errors
-    /// The call fails as [`UnixListener::accept`] does.
+    /// Fails as [`UnixListener::accept`] does.
     pub fn accept(&self) -> io::Result<UnixStream> {
         Ok(self.listener.accept()?.0)
     }
 
-    /// Receives the rings of an accepted client. Reads and writes of the stream block.
+    /// Receives the rings of an accepted client.
     ///
     /// # Errors
-    /// The call fails if the client belongs to another user, sends no rings within the time limit,
-    /// or sends invalid rings.
+    /// Fails if the client belongs to another user, or sends no valid rings within the time limit.
     pub fn greet(socket: UnixStream, patience: Duration) -> io::Result<RingStream> {
         RingStream::accepted(socket, patience)
     }
@@ -676,7 +632,6 @@ mod tests {
         let right = sent.clone();
         let echo = thread::spawn(move || {
             let mut all = vec![0; right.len()];
-            // The length of a piece does not divide the length of the ring.
             for piece in all.chunks_mut(77_777) {
                 server.read_exact(piece).unwrap();
             }
@@ -688,7 +643,6 @@ mod tests {
         let mut back = vec![0; sent.len()];
         client.read_exact(&mut back).unwrap();
         assert!(back == sent);
-        // When one end is dropped, the other end notices, after it has read all bytes.
         let mut server = echo.join().unwrap();
         server.write_all(b"the end").unwrap();
         drop(server);
@@ -718,7 +672,6 @@ mod tests {
             let server = exchange(server);
             (client.join().unwrap(), server)
         });
-        // A write to a full ring waits up to its limit, and ends when the other end closes.
         let (_reader, mut writer) = client;
         writer.set_timeout(Some(Duration::from_millis(20)));
         let error = writer.write_all(&vec![1; RING + 1]).unwrap_err();
@@ -748,14 +701,12 @@ mod tests {
         assert!(began.elapsed() >= Duration::from_millis(300));
         let spent = crate::process::thread_cpu_time() - cpu;
         assert!(spent < Duration::from_millis(100), "{spent:?}");
-        // A write to a full ring sleeps too.
         client.set_write_timeout(Some(Duration::from_millis(50)));
         let error = client.write_all(&vec![1; RING + 1]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::WouldBlock);
         let mut all = vec![0; RING];
         server.read_exact(&mut all).unwrap();
         client.write_all(b"there is room again").unwrap();
-        // An end that must not wait returns at once.
         server.set_waits(false);
         server.read_exact(&mut [0; 19]).unwrap();
         assert_eq!(
@@ -773,7 +724,6 @@ mod tests {
             (TAIL, u64::MAX / 2),
         ] {
             let (_root, mut client, server) = pair();
-            // A hostile client writes such numbers, in both rings.
             for ring in 0..2 {
                 server
                     .input
@@ -806,8 +756,7 @@ mod tests {
             "two servers listen at one path"
         );
         let greet = || RingListener::greet(listener.accept().unwrap(), Duration::from_millis(100));
-        // Three clients: one sends nothing, one sends no descriptors, and the memory of one can be
-        // truncated.
+        // One client sends nothing, one no descriptors, and one memory that can be truncated.
         let _mute = UnixStream::connect(&path).unwrap();
         assert!(greet().is_err());
         let mut other = UnixStream::connect(&path).unwrap();

@@ -1,5 +1,4 @@
-//! The state of a thread's connection to a server: its greetings, pending bytes in both directions,
-//! and the requests in flight. [`link`](super::link) shares the connection among queues.
+//! The state of a thread's connection to a server, which [`link`](super::link) shares among queues.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -28,81 +27,60 @@ use crate::error::TierError;
 use crate::reactor::Reactor;
 use crate::sockets::SocketReady;
 
-/// The maximum number of bytes that are read from the socket before they are processed.
 const TAKEN: usize = 256 << 10;
 
-/// The receiver of an answer.
 pub(super) struct To {
     pub(super) letters: Rc<Letters>,
     pub(super) epoch: u64,
     pub(super) tag: u64,
 }
 
-/// A read in flight.
 pub(super) struct Asked {
     pub(super) to: To,
     pub(super) block: Block,
 }
 
-/// The stage of a connection.
 pub(super) enum Stage {
     Connecting,
-    /// The client waits for the server's greeting.
     Greeting,
-    /// The client has sent its reply.
     Welcome(Greeting, Reply, Binding),
     Open,
     Over(Fault),
 }
 
-/// A frame that is arriving.
 struct Coming {
     frame: Frame,
     sum: Sum,
     got: usize,
-    /// The text of a refusal.
     text: Vec<u8>,
 }
 
-/// A connection and its state.
 pub(super) struct State {
-    /// The wait for the socket, with its events. Declared before the transport, whose descriptor it
-    /// borrows.
+    /// Declared before the transport, whose descriptor it borrows.
     pub(super) armed: Option<(SocketReady<'static>, i16)>,
-    /// The wait for UCX. Declared before the lane, whose descriptor it borrows.
+    /// Declared before the lane, whose descriptor it borrows.
     pub(super) stirs: Option<SocketReady<'static>>,
-    /// The UCX lane for reads, if reads do not go through the connection itself.
+    /// The UCX lane for reads, unless they use the connection itself.
     pub(super) lane: Option<Lane>,
     transport: Option<Transport>,
-    /// The address to which the client is connecting, followed by the addresses to try next.
     addresses: VecDeque<SocketAddr>,
-    /// The time when the client began to connect to this address.
     begun: Instant,
     pub(super) stage: Stage,
-    /// The bytes to send.
     pub(super) out: Vec<u8>,
-    /// The number of bytes of `out` that have been sent.
     sent: usize,
     /// Requests that wait until the server has accepted the client.
     pub(super) later: Vec<u8>,
     input: Vec<u8>,
-    /// The buffer for reads of the socket.
     scratch: Box<[u8]>,
     coming: Option<Coming>,
     pub(super) slots: Vec<Option<Asked>>,
     pub(super) free: Vec<u32>,
-    /// The number of requests so far. When a request is made, this number becomes the upper half of
-    /// its tag.
     number: u32,
     numbers: Vec<u32>,
-    /// The time from which the silence of the server is counted: when the last answer was complete,
-    /// or the last [`OF_USE`] bytes had arrived.
+    /// The start of the server's silence: the last whole answer, or the last [`OF_USE`] bytes.
     pub(super) quiet_since: Instant,
-    /// The number of bytes that arrived since `quiet_since`.
     pub(super) of_use: usize,
-    /// The time of the last [`pump`](State::pump).
     pub(super) looked: Instant,
-    /// The time of the last pump that read the socket.
     pub(super) read_at: Instant,
 }
 
@@ -151,7 +129,6 @@ impl State {
         state
     }
 
-    /// Begins to connect to the next address that can be tried.
     fn connect(&mut self, server: &Server) -> Result<(), Fault> {
         let unreachable = |why: String| Fault::Unreachable(why);
         // The wait borrows the descriptor of the previous transport.
@@ -189,7 +166,6 @@ impl State {
         }
     }
 
-    /// Stores a request and returns its tag.
     pub(super) fn keep(&mut self, asked: Asked) -> u64 {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -202,7 +178,6 @@ impl State {
         u64::from(self.number) << 32 | u64::from(slot)
     }
 
-    /// The request with a tag, if it is in flight.
     fn find(&mut self, tag: u64) -> Option<(u32, &mut Asked)> {
         let (slot, number) = (tag as u32, (tag >> 32) as u32);
         let known = self.numbers.get(slot as usize) == Some(&number);
@@ -216,12 +191,10 @@ impl State {
         self.slots[slot as usize].take()
     }
 
-    /// Whether no request is in flight.
     pub(super) fn is_idle(&self) -> bool {
         self.slots.len() == self.free.len() && self.lane.as_ref().is_none_or(Lane::is_idle)
     }
 
-    /// Ends the connection and returns the requests in flight.
     pub(super) fn end(&mut self, fault: &Fault) -> Vec<Asked> {
         self.stage = Stage::Over(fault.clone());
         self.armed = None;
@@ -234,7 +207,6 @@ impl State {
         all
     }
 
-    /// Takes the report of the wait for the socket, if it has arrived.
     pub(super) fn hear(&mut self, bell: &Waker) -> Result<(), Fault> {
         let mut cx = Context::from_waker(bell);
         let broken = |error: TierError| Fault::Closed(error.to_string());
@@ -256,7 +228,6 @@ impl State {
         }
     }
 
-    /// Watches the socket for the events that are needed now, unless it is watched already.
     pub(super) fn arm(&mut self, reactor: &Rc<Reactor>, bell: &Waker) -> Result<(), Fault> {
         let Some(transport) = &self.transport else {
             return Ok(());
@@ -285,13 +256,11 @@ impl State {
         let waits = self.stirs.is_some();
         self.hear(bell)?;
         if there || self.armed.is_none() || waits != self.stirs.is_some() {
-            // An event has arrived already.
             bell.wake_by_ref();
         }
         Ok(())
     }
 
-    /// Writes and reads as much as possible without waiting.
     pub(super) fn pump(
         &mut self,
         server: &Server,
@@ -313,7 +282,6 @@ impl State {
                     }
                     self.stage = Stage::Greeting;
                 }
-                // Another address may work.
                 Ok(false) | Err(_) if self.addresses.len() > 1 => {
                     if connected.is_ok() && self.begun.elapsed() < server.patience_each() {
                         return Ok(());
@@ -342,7 +310,6 @@ impl State {
         }
     }
 
-    /// Collects the completions of the lane.
     fn fetch(&mut self, done: &mut Done) -> Result<(), Fault> {
         let Some(lane) = &mut self.lane else {
             return Ok(());
@@ -387,7 +354,6 @@ impl State {
         }
     }
 
-    /// Reads from the socket, up to [`TAKEN`] bytes, and returns their number.
     fn read(&mut self) -> Result<usize, Fault> {
         let Some(transport) = &mut self.transport else {
             return Ok(0);
@@ -414,20 +380,17 @@ impl State {
             self.quiet_since = Instant::now();
         }
         match end {
-            // Bytes that arrived before the end are processed first. The next read reports the end
-            // again.
+            // The next read reports the end again, after these bytes have been processed.
             Some(error) if filled == 0 => Err(broken(&error)),
             _ => Ok(filled),
         }
     }
 
-    /// Records that expected bytes have arrived.
     fn advance(&mut self) {
         self.of_use = 0;
         self.quiet_since = Instant::now();
     }
 
-    /// Processes the bytes that have arrived.
     fn understand(&mut self, server: &Server, done: &mut Done) -> Result<(), Fault> {
         let mut input = std::mem::take(&mut self.input);
         let mut at = 0;
@@ -443,8 +406,7 @@ impl State {
         understood
     }
 
-    /// Processes the next item of the input. Returns its length in bytes, or `None` if it is
-    /// incomplete.
+    /// Returns the bytes of the next item of the input; `None` if it is incomplete.
     fn next(
         &mut self,
         server: &Server,
@@ -518,7 +480,6 @@ impl State {
         }
     }
 
-    /// Reads bytes of the frame that is arriving.
     fn body(
         &mut self,
         server: &Server,
@@ -576,7 +537,6 @@ impl State {
     }
 }
 
-/// The fault behind the end of a connection.
 fn broken(error: &io::Error) -> Fault {
     match error.kind() {
         ErrorKind::InvalidData => garbled(error),
@@ -584,7 +544,6 @@ fn broken(error: &io::Error) -> Fault {
     }
 }
 
-/// Begins to connect to an address, without waiting.
 fn begin(address: SocketAddr, tls: Option<&Tls>) -> io::Result<Transport> {
     let family = match address.is_ipv4() {
         true => AddressFamily::INET,

@@ -16,8 +16,7 @@ use crate::reactor::Reactor;
 use crate::tier::{Completion, ReadQueue, Request, Tier, check};
 use crate::timers::Precision;
 
-/// An open file in the memory of another process. On each thread, one connection with many reads in
-/// flight serves all queues of this file and of other files of the same server.
+/// An open file in the memory of another process.
 #[derive(Clone)]
 pub struct RemoteTier {
     file: RemoteFile,
@@ -73,7 +72,6 @@ struct RemoteQueue {
     link: Rc<Link>,
     reactor: Rc<Reactor>,
     letters: Rc<Letters>,
-    /// The sleep until the next check whether the server has stalled.
     sleep: Option<Sleep>,
 }
 
@@ -87,7 +85,6 @@ impl ReadQueue for RemoteQueue {
             });
         }
         if self.letters.in_flight.get() == 0 {
-            // The previous connection may have ended.
             self.link = Link::of(&self.reactor, self.tier.file.client.server());
         }
         let block = self.reactor.buffers.take(request.len as usize)?;

@@ -1,9 +1,6 @@
-//! A socket for TLS with one time limit for a whole call of TLS, even if the peer sends its bytes
-//! in many small pieces.
-//!
-//! TLS reads until it has a whole record. While TLS agrees on keys, it reads and writes in turn. If
-//! the limit applied to each wait, a peer that sends one byte before each limit could block a
-//! thread for hours. So the limit applies to all waits together.
+//! A socket for TLS with one time limit for a whole call of TLS. TLS reads until it has a whole
+//! record, and reads and writes in turn for its keys. So with a limit for each wait, a peer that
+//! sends byte after byte could block a thread for hours.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -12,19 +9,14 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 
-/// The silence after which the system probes a peer.
 const SILENT: Duration = Duration::from_secs(60);
-/// The interval of the probes.
 const ASKED_EVERY: Duration = Duration::from_secs(15);
-/// After this number of unanswered probes, the peer counts as gone.
 const ASKED: u32 = 4;
 
-/// Makes the system notice within two minutes if a peer has vanished silently (its machine lost
-/// power, or a router forgot the connection). Otherwise a server would keep the peer's slot and
-/// files for ever.
+/// Makes the system notice within two minutes if a peer has vanished silently.
 ///
 /// # Errors
-/// The call fails if the system refuses a setting of the socket.
+/// Fails if the system refuses a setting of the socket.
 pub fn notice_when_gone(socket: &TcpStream) -> io::Result<()> {
     sockopt::set_socket_keepalive(socket, true)?;
     sockopt::set_tcp_keepidle(socket, SILENT)?;
@@ -35,7 +27,7 @@ pub fn notice_when_gone(socket: &TcpStream) -> io::Result<()> {
 /// A socket with a deadline for all its waits.
 pub struct Timed {
     socket: TcpStream,
-    /// The deadline of all waits; `None` if they are unlimited. A non-blocking socket never waits.
+    /// The deadline of all waits, if they are limited. A non-blocking socket never waits.
     until: Option<Instant>,
 }
 
@@ -58,11 +50,10 @@ impl Timed {
         self.socket
     }
 
-    /// Limits the total time of all later waits. After that time, they fail with
-    /// [`ErrorKind::TimedOut`]. `None` removes the limit.
+    /// Limits the total time of all later waits, which then fail with [`ErrorKind::TimedOut`].
     ///
     /// # Errors
-    /// The call fails if the system refuses a setting of the socket.
+    /// Fails if the system refuses a setting of the socket.
     pub fn limit(&mut self, limit: Option<Duration>) -> io::Result<()> {
         self.until = limit.map(|limit| Instant::now() + limit);
         match limit {
@@ -74,7 +65,6 @@ impl Timed {
         }
     }
 
-    /// The remaining time, if there is a limit.
     fn left(&self) -> io::Result<Option<Duration>> {
         let Some(until) = self.until else {
             return Ok(None);
@@ -145,7 +135,6 @@ mod tests {
         let kinds = [ErrorKind::TimedOut, ErrorKind::WouldBlock];
         assert!(kinds.contains(&error.kind()), "{error}");
         assert!(began.elapsed() >= Duration::from_millis(290));
-        // Without the limit, the read continues.
         timed.limit(None).unwrap();
         assert_eq!(timed.read(&mut byte).unwrap(), 1);
         drop(timed);

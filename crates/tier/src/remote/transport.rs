@@ -19,13 +19,11 @@ use super::ucx::UcxStream;
 use super::wire::{Binding, CHANNEL, UNBOUND};
 use crate::error::TierError;
 
-/// A client's settings for encryption: the certificates that it trusts, and the name of the host
-/// that it expects.
+/// A client's settings for encryption: the trusted certificates, and the expected host.
 #[derive(Clone)]
 pub struct Tls {
     config: Arc<ClientConfig>,
     host: ServerName<'static>,
-    /// A hash of the certificates and the host.
     fingerprint: [u8; 32],
 }
 
@@ -39,13 +37,11 @@ impl Tls {
     /// The environment variable that names a file with the certificates (PEM) that clients trust.
     pub const AUTHORITY: &str = "STRATANN_TLS_CA";
 
-    /// Creates settings for a server at `host`. The server's certificate must be for that name. The
-    /// certificate must be in the file that [`AUTHORITY`](Tls::AUTHORITY) names, or be signed by a
-    /// certificate in that file.
+    /// Settings for a server at `host`. Its certificate must be in the file of
+    /// [`AUTHORITY`](Tls::AUTHORITY), or signed by one there.
     ///
     /// # Errors
-    /// The call fails if the variable is not set, the file cannot be read or has no certificate, or
-    /// the name is invalid for a certificate.
+    /// Fails if the variable is not set, or the file or the name is invalid.
     pub fn of_environment(host: &str) -> Result<Tls, TierError> {
         match std::env::var_os(Self::AUTHORITY).filter(|path| !path.is_empty()) {
             Some(path) => Self::new(host, path.as_ref()),
@@ -62,7 +58,7 @@ impl Tls {
     /// Like [`of_environment`](Tls::of_environment), with the certificates in the given file.
     ///
     /// # Errors
-    /// The call fails as [`of_environment`](Tls::of_environment) does.
+    /// Fails as [`of_environment`](Tls::of_environment) does.
     pub fn new(host: &str, authority: &Path) -> Result<Tls, TierError> {
         let failed = |reason: String| TierError::Unsupported {
             what: format!(
@@ -100,20 +96,17 @@ impl Tls {
         })
     }
 
-    /// Identifies these settings.
     pub(super) fn fingerprint(&self) -> &[u8; 32] {
         &self.fingerprint
     }
 }
 
-/// The fault behind an error of TLS.
 pub(super) fn garbled(error: &io::Error) -> Fault {
     let said = error.get_ref();
     match said.and_then(|said| said.downcast_ref::<rustls::Error>()) {
         Some(rustls::Error::InvalidMessage(_)) => Fault::Protocol(format!(
             "does not use TLS ({error}). Connect without TLS, or start the server with a certificate"
         )),
-        // The library has no variant for this error.
         Some(rustls::Error::InvalidCertificate(CertificateError::Other(why)))
             if why.to_string().contains("CaUsedAsEndEntity") =>
         {
@@ -137,7 +130,6 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Wraps a socket, which need not be connected yet.
     pub(super) fn new(socket: TcpStream, tls: Option<&Tls>) -> io::Result<Transport> {
         let Some(tls) = tls else {
             return Ok(Transport::Plain(socket));
@@ -150,7 +142,6 @@ impl Transport {
         ))))
     }
 
-    /// Whether a connection that was begun without waiting is established.
     pub(super) fn is_connected(&self) -> io::Result<bool> {
         let socket = match self {
             Transport::Plain(socket) => socket,
@@ -177,8 +168,7 @@ impl Transport {
         }
     }
 
-    /// Limits the wait of a read. Over TLS, limits all reads and writes together until the next
-    /// call.
+    /// Over TLS, limits all reads and writes together until the next call.
     pub(super) fn set_read_timeout(&mut self, limit: Duration) -> io::Result<()> {
         match self {
             Transport::Plain(socket) => socket.set_read_timeout(Some(limit)),
@@ -194,7 +184,6 @@ impl Transport {
         }
     }
 
-    /// Removes the limits of reads and writes.
     pub(super) fn lift_timeouts(&mut self) -> io::Result<()> {
         match self {
             Transport::Plain(socket) => {
@@ -215,7 +204,6 @@ impl Transport {
         }
     }
 
-    /// Limits the wait of a write.
     pub(super) fn set_write_timeout(&mut self, limit: Duration) -> io::Result<()> {
         match self {
             Transport::Plain(socket) => socket.set_write_timeout(Some(limit)),
@@ -231,8 +219,7 @@ impl Transport {
         }
     }
 
-    /// The events for poll(2). `more` is true if there are more bytes to write. A ring and UCX
-    /// signal space and bytes in the same way.
+    /// `more`: there are more bytes to write. A ring and UCX signal space and bytes alike.
     pub(super) fn events(&self, more: bool) -> i16 {
         let more = match self {
             Transport::Plain(_) => more,

@@ -1,4 +1,4 @@
-//! Replaces [`ucx`](super::ucx) in a build without UCX. None of the types here can be constructed.
+//! Replaces [`ucx`](super::ucx) in a build without UCX. No type here can be constructed.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -22,11 +22,11 @@ pub fn available() -> Result<(), String> {
     Err(why.to_owned())
 }
 
-/// Memory that clients read through UCX; it does not exist in this build.
+/// Memory that clients read through UCX.
 #[derive(Debug)]
 pub enum Target {}
 
-/// A region of memory that clients can read; it does not exist in this build.
+/// A region of memory that clients can read.
 #[derive(Debug)]
 pub enum Region {}
 
@@ -82,15 +82,15 @@ fn unsupported(what: &str) -> TierError {
     }
 }
 
-/// A type without values. It is a field of types whose fields other code must not see.
+/// The field of types whose fields other code must not see.
 #[derive(Debug)]
 enum Nothing {}
 
-/// The settings for streams; they do not exist in this build.
+/// The settings for streams.
 #[derive(Clone, Debug)]
 pub enum Streams {}
 
-/// A stream; it does not exist in this build.
+/// A stream.
 #[derive(Debug)]
 pub struct UcxStream(Nothing);
 
@@ -202,7 +202,6 @@ impl Write for UcxWriter {
     }
 }
 
-/// The client's side; it does not exist in this build.
 pub(super) enum Lane {}
 
 impl Lane {

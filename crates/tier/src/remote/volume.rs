@@ -7,9 +7,8 @@
 //!                                └── yes ───────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Every client that knows the secret of a server may put files on the server under any name, also
-//! by mistake. So an existing copy is read only if its bytes equal the file of the index. To check
-//! this, the file is read once, and the server sends the hash of the copy.
+//! Every client that knows the secret may put files on the server under any name. So an existing
+//! copy is read only if the server's hash of it equals that of the file of the index.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,19 +22,15 @@ use crate::forward::leave_to;
 use crate::tier::Tier;
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 
-/// The number of bytes of a file that are read in one step for its hash.
 const PIECE: u64 = 1 << 20;
 
-/// A volume, and copies of its files on a server. Tiers and reads use the copies. The volume is for
-/// programs that only search. If a file were written through it, the file would differ from its
-/// copy.
+/// A volume for searches, which reads its files from copies on a server.
 pub struct RemoteVolume {
     home: Arc<dyn Volume>,
     client: Client,
     names: CopyNames,
-    /// Whether `home` still has the checkpoint for which the copies are named.
     is_current: Box<dyn Fn() -> bool + Send + Sync>,
-    /// Open copies. The lock is held while a copy is made.
+    /// The lock is held while a copy is made.
     open: Mutex<HashMap<String, RemoteFile>>,
 }
 
@@ -48,8 +43,7 @@ impl fmt::Debug for RemoteVolume {
     }
 }
 
-/// The names of an index's copies on a server: `OWNER.ORIGIN.STATE.FILE`. The first three parts
-/// contain no dot.
+/// The names of copies on a server: `OWNER.ORIGIN.STATE.FILE`, the first three without a dot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyNames {
     /// The name of the index, as its users call it.
@@ -58,28 +52,23 @@ pub struct CopyNames {
     pub origin: String,
     /// The checkpoint id of the index.
     pub state: String,
-    /// Whether `state` identifies a checkpoint across machines. If so, a copy that another machine
-    /// has put on the server can be used.
+    /// Whether `state` is the same on all machines, so that copies of others can be used.
     pub everywhere: bool,
 }
 
 impl CopyNames {
-    /// The prefix of all copies of this index, from any origin.
     fn of_index(&self) -> String {
         format!("{}.", self.owner)
     }
 
-    /// The prefix of copies from this origin.
     fn of_origin(&self) -> String {
         format!("{}.{}.", self.owner, self.origin)
     }
 
-    /// The prefix of copies of this checkpoint from this origin.
     fn of_state(&self) -> String {
         format!("{}.{}.{}.", self.owner, self.origin, self.state)
     }
 
-    /// Whether `copy` is a copy of `file` at this checkpoint, from any origin.
     fn is_of(&self, copy: &str, file: &str) -> bool {
         let parts: Vec<&str> = copy.splitn(4, '.').collect();
         matches!(parts[..], [owner, _, state, name] if owner == self.owner && state == self.state && name == file)
@@ -87,14 +76,12 @@ impl CopyNames {
 }
 
 impl RemoteVolume {
-    /// Creates a volume that reads the files of `home` from copies with the names `names`. Copies
-    /// of other checkpoints from this origin lose their names at once. Copies from other origins
-    /// may be in use, so they lose their names only if the server has no space. If the checkpoint
-    /// id is the same on all machines ([`CopyNames::everywhere`]), a copy from another origin is
-    /// read, and no second copy is made.
+    /// A volume that reads the files of `home` from copies named `names`. Copies of other
+    /// checkpoints from this origin lose their names. Copies from other origins lose theirs only if
+    /// space is missing.
     ///
     /// # Errors
-    /// The call returns [`TierError::Server`] if the server cannot be reached.
+    /// [`TierError::Server`] if the server cannot be reached.
     pub fn new(
         home: Arc<dyn Volume>,
         client: Client,
@@ -110,10 +97,8 @@ impl RemoteVolume {
         })
     }
 
-    /// Returns the same volume, with a check that `home` still has the same checkpoint.
-    /// `is_current` is called after all bytes have been read, before the copy gets its name. When a
-    /// writer has committed its next checkpoint, it may reuse pages. Without the check, a copy with
-    /// reused pages could get the name of this checkpoint, and other machines would read it.
+    /// Adds the check `is_current` before a copy gets its name. A writer that has committed its
+    /// next checkpoint may reuse pages, so the copy could have pages of two checkpoints.
     #[must_use]
     pub fn while_current(
         mut self,
@@ -127,13 +112,11 @@ impl RemoteVolume {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The file with this name on the server, if it has this length.
     fn whole(&self, there: &str, len: u64) -> Result<Option<RemoteFile>, TierError> {
         Ok(self.client.open(there)?.filter(|file| file.len() == len))
     }
 
-    /// Returns a copy of the file at the same checkpoint that another machine has put on the
-    /// server, or that this machine has put there for another folder.
+    /// A copy at the same checkpoint from another machine, or for another folder.
     fn of_another_origin(
         &self,
         original: &mut Original<'_>,
@@ -156,8 +139,7 @@ impl RemoteVolume {
         Ok(None)
     }
 
-    /// Returns the copy from this origin, if it exists and equals the file. A copy that differs
-    /// from the file loses its name.
+    /// The copy from this origin, if it equals the file. Otherwise the copy loses its name.
     fn of_this_origin(&self, original: &mut Original<'_>) -> Result<Option<RemoteFile>, TierError> {
         let there = self.names.of_state() + original.name;
         let Some(file) = self.whole(&there, original.len)? else {
@@ -167,12 +149,11 @@ impl RemoteVolume {
             return Ok(Some(file));
         }
         self.check_current(original.name)?;
-        // This removes only this name, and no other name that begins with it.
+        // Removes only this name, not names that begin with it.
         self.client.sweep(&there, &format!("{there}-"))?;
         Ok(None)
     }
 
-    /// Returns an error if the volume has another checkpoint by now.
     fn check_current(&self, name: &str) -> Result<(), TierError> {
         match (self.is_current)() {
             true => Ok(()),
@@ -183,8 +164,6 @@ impl RemoteVolume {
         }
     }
 
-    /// Returns the copy of a file. If the server has no copy, makes one. The server gives a new
-    /// copy its name after it has verified the hash of all bytes.
     fn copy(&self, name: &str) -> Result<RemoteFile, TierError> {
         let mut open = self.open_files();
         if let Some(file) = open.get(name) {
@@ -230,17 +209,14 @@ impl RemoteVolume {
     }
 }
 
-/// A file of the volume that needs a copy.
 struct Original<'a> {
     name: &'a str,
     len: u64,
     from: &'a dyn VolumeReader,
-    /// The hash, after it was computed.
     hash: Option<blake3::Hash>,
 }
 
 impl Original<'_> {
-    /// The hash of all bytes, which are read once for it.
     fn hash(&mut self) -> Result<blake3::Hash, TierError> {
         if let Some(known) = self.hash {
             return Ok(known);
@@ -261,8 +237,7 @@ impl Original<'_> {
 impl Volume for RemoteVolume {
     leave_to!(home: name create open open_pages len exists rename remove list sync lock);
 
-    /// The name in messages: the copy, which is read, and its original, because either of them may
-    /// be damaged.
+    /// Names the copy, which is read, and its original, since either may be damaged.
     fn place(&self, name: &str) -> String {
         let open = self.open_files().get(name).map(RemoteFile::place);
         let copy = open.unwrap_or_else(|| {

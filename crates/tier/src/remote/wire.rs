@@ -1,7 +1,7 @@
 //! The protocol between a memory server and its clients, to the byte.
 //!
-//! A connection begins with three greetings. Each is complete before the next one is sent. All
-//! numbers are little-endian.
+//! A connection begins with three greetings, each complete before the next one is sent. All numbers
+//! are little-endian.
 //!
 //! ```text
 //!   server   0 "STRATANN"   8 version u32   12 flags u32: 1, 2   16 nonce [32]            48 bytes
@@ -10,19 +10,15 @@
 //! ```
 //!
 //! The server's flags: 1, a secret is required; 2, later bytes may go through UCX. The client's
-//! flag: 1, later bytes go through UCX. Both sides then set up UCX
-//! ([`ucx::Streams::over`](super::ucx::Streams::over)), with addresses that have a proof of a
-//! [`Seal`]. Only servers of DistVS and their clients use these UCX flags, and they always have a
-//! secret.
+//! flag: 1, later bytes go through UCX. Only servers of DistVS, which always have a secret, and
+//! their clients use UCX.
 //!
 //! **The secret is never sent.** A proof is a BLAKE3 hash, keyed with a hash of the secret, of the
-//! proving side and both nonces. Each side proves that it knows the secret, and compares proofs in
-//! constant time. A server without a secret accepts any proof and sends zeros. Over TLS the proof
-//! also covers the channel ([`Binding`]). An attacker between both sides, even with a trusted
-//! certificate, has two channels, and a valid proof for neither.
+//! proving side, both nonces and, over TLS, the channel ([`Binding`]). A server without a secret
+//! accepts any proof and sends zeros.
 //!
-//! The upper half of the version names the [`Protocol`] that follows the greetings. A server of
-//! files uses frames: requests of the client and answers of the server. Each frame has a header of
+//! The upper half of the version names the [`Protocol`] after the greetings. To a server of files,
+//! a client sends requests as frames, and the server answers with frames. A frame has a header of
 //! 40 bytes and a body:
 //!
 //! | offset | | request | answer |
@@ -48,23 +44,20 @@
 //! | list | a prefix, a zero byte, the last name of the previous list | 64 KiB (below) |
 //! | hash | | the BLAKE3 hash of all bytes of the file |
 //!
-//! A list has [`Listed`] files, in the order of their names, and then zeros up to 64 KiB.
-//!
-//! Answers may arrive in any order. Answer 255 is a refusal, with a text as its body.
+//! A list has [`Listed`] files in the order of their names, then zeros up to 64 KiB. Answers may
+//! arrive in any order. Answer 255 is a refusal, with a text as its body.
 
 use std::fmt;
 
 use crate::volume::LOCK_FILE;
 
-/// The version of this format. 1: the first. 2: proofs cover the channel too. 3: a file's hash can
-/// be requested.
+/// The version of this format. 2: proofs cover the channel too. 3: with hashes of files.
 pub const VERSION: u32 = 3;
-/// The version of the protocols of DistVS, which are in crate `stratann-node`. It must equal
-/// `wire::VERSION` there: otherwise that module does not compile.
+/// Crate `stratann-node` compiles only if its `wire::VERSION` is equal.
 const ROLES: u32 = 7;
 
-/// The role of a server. Its number is the upper half of the version in greetings. So a client that
-/// reaches a server of another role gets an error about the role, and not about versions.
+/// The role of a server, and the upper half of the version in greetings. So an error names a wrong
+/// role, not a wrong version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Protocol {
@@ -105,7 +98,7 @@ impl Protocol {
         .find(|&protocol| protocol as u32 == version >> 16)
     }
 
-    /// Describes the mismatch between a server with this version and this protocol.
+    /// Describes the mismatch between this protocol and a server of this version.
     pub fn mismatch(self, version: u32) -> String {
         match Protocol::of(version) {
             Some(other) if other != self => {
@@ -145,7 +138,6 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// The first bytes of each greeting.
 const MAGIC: &[u8; 8] = b"STRATANN";
 /// The size in bytes of the server's first greeting, and of its second greeting.
 pub const GREETING: usize = 48;
@@ -159,13 +151,11 @@ pub const MOST_READ: u32 = 8 << 20;
 pub const MOST_WRITTEN: u32 = 1 << 20;
 /// The maximum number of bytes of a name.
 pub const MOST_NAME: usize = 200;
-/// The kind of an answer that is a refusal.
 const REFUSED: u32 = 255;
 
 /// Random bytes that are used once.
 pub type Nonce = [u8; 32];
-/// Identifies a channel of TLS, and is known to both of its ends (RFC 5705, RFC 9266). Other
-/// channels have the binding [`UNBOUND`].
+/// Identifies a channel of TLS to both of its ends (RFC 5705, RFC 9266); without TLS, [`UNBOUND`].
 pub type Binding = [u8; 32];
 /// The binding of a connection without encryption.
 pub const UNBOUND: Binding = [0; 32];
@@ -177,7 +167,7 @@ pub type Proof = [u8; 32];
 /// Random bytes of the operating system.
 ///
 /// # Errors
-/// The call fails if the operating system provides no random bytes.
+/// Fails if the operating system provides no random bytes.
 pub fn nonce() -> std::io::Result<Nonce> {
     crate::random()
 }
@@ -192,7 +182,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The side that gives a proof. A proof of one side is not valid for the other side.
+/// The side that gives a proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The side that connected.
@@ -202,7 +192,6 @@ pub enum Side {
 }
 
 impl Side {
-    /// The name of the side, six bytes.
     fn name(self) -> &'static [u8] {
         match self {
             Side::Client => b"client",
@@ -211,8 +200,7 @@ impl Side {
     }
 }
 
-/// The key of one conversation between two sides that share a secret. It proves which side sent
-/// bytes in this conversation, and that they were not changed in transit.
+/// The key of one conversation, which proves the sender of unchanged bytes.
 #[derive(Clone)]
 pub struct Seal([u8; 32]);
 
@@ -235,7 +223,6 @@ impl Seal {
 
     /// Whether a proof is valid. Takes the same time for any proof.
     pub fn is_shown(&self, proof: &Proof, side: Side, bytes: &[u8]) -> bool {
-        // Hashes are compared in constant time.
         self.hash(side, bytes) == blake3::Hash::from_bytes(*proof)
     }
 }
@@ -256,7 +243,6 @@ impl Secret {
         })
     }
 
-    /// A value that identifies the secret, and does not help to find it.
     pub(super) fn fingerprint(&self) -> [u8; 32] {
         blake3::derive_key("StratANN memory server 1: connections in common", &self.0)
     }
@@ -276,8 +262,8 @@ impl Secret {
         hasher.finalize()
     }
 
-    /// The key of the conversation whose greetings had these nonces. Proofs hash bytes that begin
-    /// differently, so no proof equals a key.
+    /// The key of the conversation with these nonces. No proof equals a key: proofs hash another
+    /// prefix.
     pub fn seal(&self, [server, client]: [&Nonce; 2]) -> Seal {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
         hasher.update(b"seal").update(server).update(client);
@@ -292,7 +278,6 @@ impl Secret {
         nonces: [&Nonce; 2],
         channel: &Binding,
     ) -> bool {
-        // Hashes are compared in constant time.
         self.hash(side, nonces, channel) == blake3::Hash::from_bytes(*proof)
     }
 }
@@ -358,7 +343,6 @@ fn bytes_at(bytes: &[u8], at: usize) -> [u8; 32] {
     std::array::from_fn(|i| bytes[at + i])
 }
 
-/// The common first bytes of a greeting.
 fn begin(number: u32, flags: u32) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend(number.to_le_bytes());
@@ -573,8 +557,7 @@ impl Frame {
         to.extend(body);
     }
 
-    /// Decodes a header. Returns the frame, and the checksum so far, to which the body must be
-    /// added. The result is `None` if the bytes are not a header.
+    /// Decodes a header, with the checksum of the bytes before the body.
     pub fn decode(header: &[u8; HEADER]) -> Option<(Frame, Sum)> {
         let kind = match u32_at(header, 0) {
             REFUSED => None,
@@ -637,12 +620,10 @@ pub struct Listed {
     pub in_use: bool,
 }
 
-/// The size in bytes of a description for UCX: of a file for reads, or of one side of a stream. The
-/// description is padded with zeros.
+/// The size in bytes of a file's or a stream's description for UCX, padded with zeros.
 pub const REACH: usize = 4096;
 /// The size of a list in bytes.
 pub const LIST: usize = 64 << 10;
-/// The number of bytes of an entry before the name of the file.
 const ENTRY: usize = 10;
 
 impl Listed {
@@ -680,7 +661,7 @@ impl Listed {
     }
 }
 
-/// Whether a string is a valid name of a file on a server. A path is not a valid name.
+/// Whether a string is a valid name of a file on a server, never a path.
 pub fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let length = (1..=MOST_NAME).contains(&name.len());
@@ -745,7 +726,6 @@ mod tests {
             let (found, sum) = Frame::decode(header).unwrap();
             assert_eq!((found, body), (frame, &b"hello"[..]));
             assert!(sum.and(b"he").and(b"llo").is_right());
-            // Every flipped bit is detected.
             for bit in 0..bytes.len() * 8 {
                 let mut wrong = bytes.clone();
                 wrong[bit / 8] ^= 1 << (bit % 8);

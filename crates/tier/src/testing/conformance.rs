@@ -1,5 +1,4 @@
-//! The rules of every tier and every volume, as functions that check them. If a tier or a volume
-//! breaks a rule, the function panics and names the rule.
+//! Checks of the rules of every tier and every volume, which panic with the name of a broken rule.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -25,12 +24,9 @@ use crate::testing::random::Random;
 use crate::tier::{Completion, ReadQueue, Request, Tier, next};
 use crate::worker_pool::WorkerPool;
 
-/// The number of blocks in the tier under test.
 const BLOCKS: usize = 256;
-/// A read of a few KiB that takes longer than this was lost.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Returns random bytes, in which the bytes of a block show its position.
 fn pattern(len: usize) -> Vec<u8> {
     let mut random = Random::new(0xB10C);
     (0..len.div_ceil(8))
@@ -39,18 +35,16 @@ fn pattern(len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// A tier under test, with its expected contents.
 struct Subject {
     tier: Arc<dyn Tier>,
     bytes: Vec<u8>,
     io: IoMode,
 }
 
-/// Checks a tier. `make` creates a tier with the given bytes (a multiple of 4 KiB). Threads read in
-/// mode `io`.
+/// Checks a tier that `make` creates with the given bytes (a multiple of 4 KiB), read in mode `io`.
 ///
 /// # Panics
-/// The function panics if the tier breaks a rule. The message names the rule.
+/// Panics with the name of a broken rule.
 pub fn conformance(make: &dyn Fn(&[u8]) -> Arc<dyn Tier>, io: IoMode) {
     let bytes = pattern(BLOCKS * BLOCK);
     let subject = Subject {
@@ -111,8 +105,7 @@ impl Subject {
         );
     }
 
-    /// Receives all completions. Each of the tags 0..count must arrive once, with the bytes of the
-    /// block that has this number in `blocks`.
+    /// Each of the tags 0..count must arrive once, with the bytes of its block in `blocks`.
     async fn drain(&self, rule: &str, queue: &mut dyn ReadQueue, blocks: &[usize]) {
         let mut seen = vec![false; blocks.len()];
         for left in (0..blocks.len()).rev() {
@@ -328,8 +321,6 @@ impl Subject {
                 queue.flush();
             }
             if round % 3 == 0 {
-                // In these rounds, some completions have arrived, and one of them has been received
-                // already.
                 thread.block_on(async { drop(next(queue.as_mut()).await) });
             }
             queue.reset();
@@ -411,8 +402,6 @@ impl Subject {
         }
     }
 
-    /// Simulates one query: submits reads and receives completions at random, and tracks the reads
-    /// in flight.
     async fn wander(
         &self,
         rule: &str,

@@ -1,10 +1,5 @@
 //! A tier that wraps another tier and injects faults: errors, short reads, flipped bits, and
-//! completions in any order.
-//!
-//! A search must return the right result or a clean error, whatever a device does. A script or a
-//! seed determines which read has which fault, and which completion comes next, so that a failure
-//! can be repeated. The wrapper works over any tier, for example [`DramTier`](crate::DramTier),
-//! which needs no disk.
+//! completions in any order. A script or a seed determines them, so that a failure can be repeated.
 
 use std::io;
 use std::ops::Range;
@@ -27,8 +22,7 @@ pub enum Fault {
     Short(u32),
     /// One bit is wrong. Its number is `n` modulo the read's length in bits.
     Flip(u64),
-    /// The read completes only after this many other reads of its queue, or when no other read is
-    /// in flight.
+    /// The read completes only after this many other reads of its queue, or as the last one.
     Delay(usize),
 }
 
@@ -47,7 +41,7 @@ enum Order {
     Scripted(Arc<[usize]>),
 }
 
-/// A script of faults. If several faults apply to a read, the read has the first one.
+/// A script of faults. Of several faults for a read, the first one counts.
 ///
 /// ```
 /// use stratann_tier::testing::{Fault, Faults};
@@ -63,13 +57,12 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Creates a script without faults, in which completions are delivered in the order of their
-    /// arrival.
+    /// Creates a script without faults, with completions in the order of their arrival.
     pub fn none() -> Faults {
         Faults::default()
     }
 
-    /// Adds a fault of read number `n` of the tier. Reads are counted from 0, over all queues.
+    /// Adds a fault of read number `n` of the tier, counted from 0 over all queues.
     pub fn at_read(mut self, n: u64, fault: Fault) -> Faults {
         self.rules.push((When::Read(n), fault));
         self
@@ -87,16 +80,14 @@ impl Faults {
         self
     }
 
-    /// Delivers completions in random order. A queue may withhold a completion that has arrived, as
-    /// a slow device would.
+    /// Delivers completions in random order, also by withholding arrived ones.
     pub fn random_order(mut self, seed: u64) -> Faults {
         self.order = Order::Random(seed);
         self
     }
 
-    /// Delivers completions in the order of a script. The wrapper waits until all reads in flight
-    /// of a queue have completed. Then the next number of the script, modulo the number of these
-    /// reads, selects one of them by age. The script repeats without end.
+    /// Delivers completions in the order of a repeated script, which selects reads by age after all
+    /// reads in flight of a queue have completed.
     pub fn scripted_order(mut self, script: &[usize]) -> Faults {
         self.order = if script.is_empty() {
             Order::AsTheyCome
@@ -194,7 +185,6 @@ struct Sent {
 }
 
 struct Held {
-    /// The index of the read in `sent`. An older read has a smaller index.
     index: u64,
     completion: Completion,
     delay: usize,
@@ -203,18 +193,14 @@ struct Held {
 struct FaultyQueue {
     inner: Box<dyn ReadQueue>,
     tier: Faulty,
-    /// The reads since the queue was last empty. The tags of the inner queue are indexes into this
-    /// list.
+    /// The reads since the queue was last empty; tags of the inner queue are indexes into them.
     sent: Vec<Sent>,
-    /// The completions that have arrived and were not delivered yet.
     held: Vec<Held>,
     random: Random,
-    /// The number of script steps used.
     step: usize,
 }
 
 impl FaultyQueue {
-    /// Stores a completion of the inner queue, with its fault.
     fn hold(&mut self, completion: Completion) {
         let index = completion.tag;
         let Sent { request, fault } = &self.sent[index as usize];
@@ -271,8 +257,7 @@ impl FaultyQueue {
         held.completion
     }
 
-    /// Delivers the completion that the order allows now. `eager` is set if the caller must wait
-    /// when no completion is delivered.
+    /// `eager`: the caller must wait when no completion is delivered.
     fn pick(&mut self, eager: bool) -> Option<Completion> {
         if self.held.is_empty() {
             return None;
@@ -352,8 +337,7 @@ impl ReadQueue for FaultyQueue {
             if let Some(completion) = self.pick(true) {
                 return Poll::Ready(completion);
             }
-            // At least one read is still in the inner queue. Otherwise `pick` would have delivered
-            // a stored completion.
+            // At least one read is still in the inner queue, or `pick` would have delivered one.
             match self.inner.poll_next(cx) {
                 Poll::Ready(completion) => self.hold(completion),
                 Poll::Pending => return Poll::Pending,
@@ -455,7 +439,6 @@ mod tests {
         let mut sorted = first;
         sorted.sort_unstable();
         assert_eq!(sorted, (0..20).collect::<Vec<_>>());
-        // The script selects the youngest read and the oldest read in turn.
         let scripted = order(Faults::none().scripted_order(&[usize::MAX - 15, 0]));
         assert_eq!(scripted.len(), 20);
         assert_eq!(

@@ -1,7 +1,6 @@
 //! A helper for tests of forked processes.
 
-/// Runs `child` in a forked process, and returns whether it returned true. If the child needs
-/// longer than `seconds`, it is killed, and the result is false.
+/// Runs `child` in a forked process, and returns whether it returned true within `seconds`.
 pub fn forked(seconds: u32, child: impl FnOnce() -> bool) -> bool {
     // SAFETY: libc's fork makes the allocator usable in the child. Whatever `child` does, the child
     // process ends in this block and never returns to the caller. In the child, the locks of the
@@ -12,8 +11,7 @@ pub fn forked(seconds: u32, child: impl FnOnce() -> bool) -> bool {
             unsafe { libc::alarm(seconds) };
             let said = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
             let code = i32::from(!matches!(said, Ok(true)));
-            // SAFETY: the call ends the process, without the cleanup that the parent will do at its
-            // own end.
+            // SAFETY: ends the process, without the cleanup that the parent will do at its own end.
             unsafe { libc::_exit(code) }
         }
         child => {

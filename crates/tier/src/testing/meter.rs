@@ -18,8 +18,7 @@ pub struct Reading {
     pub bytes: u64,
     /// The number of completions with an error.
     pub errors: u64,
-    /// The sum over all reads of the time in flight: from the submission until the caller received
-    /// the completion. Zero unless the meter is [`timed`](Meter::timed).
+    /// The sum of the times in flight, if the meter is [`timed`](Meter::timed).
     pub in_flight: Duration,
 }
 
@@ -49,8 +48,7 @@ impl Meter {
         }
     }
 
-    /// Creates a meter that also counts the time in flight. This costs two reads of the clock for
-    /// each read.
+    /// Creates a meter that also counts the time in flight.
     pub fn timed(inner: Arc<dyn Tier>) -> Meter {
         Meter {
             timed: true,
@@ -118,13 +116,11 @@ impl Tier for Meter {
 struct MeterQueue {
     inner: Box<dyn ReadQueue>,
     counters: Arc<Counters>,
-    /// The time when the number of reads in flight last changed, if the meter counts time.
     since: Option<Instant>,
 }
 
 impl MeterQueue {
-    /// Adds the time since the number of reads in flight last changed, once for each read in
-    /// flight. So the meter sums the times of all reads without a table of start times.
+    /// Adds the time once for each read in flight, so the sum needs no table of start times.
     fn tick(&mut self, in_flight: usize) {
         if let Some(since) = &mut self.since {
             let now = Instant::now();

@@ -1,6 +1,4 @@
-//! Code for tests only, which no release contains (feature `testing`). Some tiers and volumes here
-//! misbehave, count or delay. A suite checks that a tier or a volume obeys its rules. There are
-//! also helpers for forks, and for threads that the system refuses to start.
+//! Code for tests only, which no release contains (feature `testing`).
 
 pub mod conformance;
 mod faulty;

@@ -1,6 +1,5 @@
-//! Repeatable random numbers from a seed, for faults, crashes and checks. They are not for secrets.
+//! Repeatable random numbers from a seed, not for secrets.
 
-/// SplitMix64, a small and fast generator that is random enough to choose faults.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -17,7 +16,6 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Returns a number below `n`, or 0 if `n` is 0. The bias is too small for any test to detect.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         if n == 0 {
             0
@@ -26,7 +24,6 @@ impl Random {
         }
     }
 
-    /// Returns true with probability `chance`.
     pub(crate) fn chance(&mut self, chance: f64) -> bool {
         ((self.next() >> 11) as f64) < chance * (1u64 << 53) as f64
     }

@@ -4,12 +4,10 @@ use std::cell::Cell;
 use std::io;
 
 thread_local! {
-    /// The number of threads that this thread may still start, or `None` for no limit.
     static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Lets the calling thread start `starts` more threads, and then refuses to start threads. `None`
-/// removes the limit.
+/// Lets the calling thread start `starts` more threads, or with `None` any number.
 pub fn refuse_threads_after(starts: Option<u64>) {
     LEFT.set(starts);
 }
@@ -19,7 +17,6 @@ pub fn threads_left() -> Option<u64> {
     LEFT.get()
 }
 
-/// Counts a thread that is about to be started, or refuses it.
 pub(crate) fn allowed() -> io::Result<()> {
     match LEFT.get() {
         None => Ok(()),

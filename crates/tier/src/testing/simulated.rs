@@ -1,5 +1,5 @@
-//! A volume in memory that fails or crashes on demand. After a crash, the volume shows the possible
-//! contents of the disk.
+//! A volume in memory that fails or crashes on demand, and then shows possible contents of the
+//! disk.
 //!
 //! ```text
 //!            write, set_len                sync(file)
@@ -12,13 +12,10 @@
 //! ```
 //!
 //! A test runs its work with [`fail_after`](SimVolume::fail_after)`(n, Failure::Crash)` for each
-//! `n` below the number of [`operations`](SimVolume::operations) of the work. After each run it
-//! opens several [`crash_image`](SimVolume::crash_image)s, which are healthy volumes, and checks
-//! their contents. With [`fail_call`](SimVolume::fail_call)`(n, Mishap)` one operation of any kind
-//! fails, even a read, and the work continues.
-//!
-//! A machine may have several disks ([`SimVolume::joined`]). All disks crash at the same time, and
-//! each disk loses its own part of the changes.
+//! `n` below the number of [`operations`](SimVolume::operations), and then checks several
+//! [`crash_image`](SimVolume::crash_image)s. With [`fail_call`](SimVolume::fail_call)`(n, Mishap)`
+//! one operation of any kind fails, and the work continues. The disks of a machine
+//! ([`SimVolume::joined`]) crash together, and each loses its own part of the changes.
 
 mod image;
 mod mishap;
@@ -42,7 +39,6 @@ use crate::memory::{PromptQueue, Source};
 use crate::tier::{ReadQueue, Request, Tier};
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader, check_name};
 
-/// The size in bytes of the unit that disks write atomically.
 const SECTOR: u64 = 512;
 
 /// The kind of failure of a volume.
@@ -50,11 +46,10 @@ const SECTOR: u64 = 512;
 pub enum Failure {
     /// Every operation with a change fails with `EIO`. Reads still work.
     Io,
-    /// Operations that need space fail with `ENOSPC`. A write fails after its first half was
-    /// written. All other operations still work.
+    /// Operations that need space fail with `ENOSPC`, a write after its first half.
     NoSpace,
-    /// The machine crashes. Then every operation fails with [`TierError::Crashed`]. In a crash
-    /// image the interrupted operation may be done, undone or half done.
+    /// The machine crashes. In a crash image the interrupted operation may be done, undone or half
+    /// done.
     Crash,
 }
 
@@ -66,19 +61,14 @@ enum Change {
 
 #[derive(Clone, Debug, Default)]
 struct Inode {
-    /// The number of the file's disk.
     disk: usize,
     durable: Arc<Vec<u8>>,
     current: Arc<Vec<u8>>,
-    /// Changes since the last sync, with their position in the order of all changes.
     unsynced: Vec<(u64, Change)>,
-    /// The number of bytes from the file's start for which blocks are reserved, which may exceed
-    /// the file's length.
     kept: u64,
 }
 
 impl Inode {
-    /// The number of bytes of the file's blocks beyond its end.
     fn beyond_end(&self) -> u64 {
         let end = self.current.len().next_multiple_of(BLOCK) as u64;
         self.kept.saturating_sub(end)
@@ -94,47 +84,34 @@ enum NameChange {
 
 type Names = BTreeMap<String, usize>;
 
-/// A disk of a machine.
 #[derive(Clone, Debug, Default)]
 struct Disk {
     names: Names,
     durable_names: Names,
     unsynced_names: Vec<NameChange>,
     locked: bool,
-    /// The value that the lock owner stores.
     note: Option<Arc<Note>>,
 }
 
-/// A machine with its disks.
 #[derive(Debug, Default)]
 struct State {
-    /// The files by number. No file is ever removed, because a crash may undo its removal.
-    /// Copies of the state share each file with it until one of them changes the file.
+    /// No file is ever removed, because a crash may undo its removal. Copies of the state share
+    /// unchanged files.
     inodes: Vec<Arc<Inode>>,
     disks: Vec<Disk>,
     operations: u64,
-    /// The number of the operation from which on the volume fails, and the failure.
     failure: Option<(u64, Failure)>,
-    /// The number of operations of any kind.
     calls: u64,
-    /// The operation that will fail.
     trip: Option<Trip>,
     tripped: Option<(Operation, String)>,
-    /// Whether a failed sync of a file discards the file's unsynced changes.
     discards_files: bool,
-    /// Whether a failed sync of names discards the unsynced changes of names.
     discards_names: bool,
-    /// Whether the volume supports reservations of blocks.
     keeps_room: bool,
-    /// The number of bytes in blocks that files have released since the disk became full. Other
-    /// files can reserve these blocks.
+    /// Bytes of released blocks, which other files can reserve on the full disk.
     freed: u64,
-    /// With [`record`](SimVolume::record), a copy of the state before each operation, and whether
-    /// the operation is a sync.
     recorded: Option<Vec<(State, bool)>>,
 }
 
-/// Combines the disks of a machine into one volume.
 type Join = dyn Fn(&[SimVolume]) -> Arc<dyn Volume> + Send + Sync;
 
 /// A volume in memory. Clones are handles to the same volume.
@@ -142,7 +119,6 @@ type Join = dyn Fn(&[SimVolume]) -> Arc<dyn Volume> + Send + Sync;
 pub struct SimVolume {
     state: Arc<Mutex<State>>,
     disk: usize,
-    /// The volume that combines all disks, and the function that made it. `None` for a single disk.
     joined: Option<(Arc<dyn Volume>, Arc<Join>)>,
 }
 
@@ -178,7 +154,6 @@ fn missing(action: &'static str, name: &str) -> TierError {
 }
 
 impl State {
-    /// Returns a copy without locks and without recorded states.
     fn unlocked(&self) -> State {
         State {
             inodes: self.inodes.clone(),
@@ -196,7 +171,6 @@ impl State {
         }
     }
 
-    /// Records the state before an operation, if states are recorded.
     fn record(&mut self, is_sync: bool) {
         if let Some(mut recorded) = self.recorded.take() {
             recorded.push((self.unlocked(), is_sync));
@@ -204,7 +178,6 @@ impl State {
         }
     }
 
-    /// Returns an error if the machine has crashed.
     fn alive(&self, name: &str) -> Result<(), TierError> {
         match self.failure {
             Some((at, Failure::Crash)) if self.operations >= at => {
@@ -214,11 +187,8 @@ impl State {
         }
     }
 
-    /// Counts an operation with a change. `space` is the number of bytes of disk space that the
-    /// operation needs; `None` if it never needs space.
-    ///
-    /// `Err` means that the operation has no effect. `Fails` means that the machine crashes during
-    /// this operation.
+    /// Counts an operation that needs `space` bytes of the disk, if any. With `Err` the operation
+    /// has no effect. With `Fails` the machine crashes during the operation.
     fn change(
         &mut self,
         operation: Operation,
@@ -230,7 +200,7 @@ impl State {
         self.alive(name)?;
         self.record(matches!(operation, Operation::Sync | Operation::SyncNames));
         let number = self.operations;
-        // The operation at which the machine crashes is the last operation that is counted.
+        // The operation at which the machine crashes is the last that is counted.
         self.operations += 1;
         if let Verdict::Fails(error) =
             self.call(operation, action, name, offset, space.unwrap_or(0))?
@@ -270,13 +240,11 @@ impl State {
             .ok_or_else(|| missing(action, name))
     }
 
-    /// The number of names of a file.
     fn names_of(&self, disk: usize, inode: usize) -> usize {
         let names = self.disks[disk].names.values();
         names.filter(|&&named| named == inode).count()
     }
 
-    /// Updates the counts for a file that will lose a name.
     fn free(&mut self, disk: usize, name: &str) {
         let Some(&inode) = self.disks[disk].names.get(name) else {
             return;
@@ -288,7 +256,6 @@ impl State {
         }
     }
 
-    /// Fills `out` from a file.
     fn copy(&self, inode: usize, name: &str, offset: u64, out: &mut [u8]) -> Result<(), TierError> {
         let end = (offset as usize).saturating_add(out.len());
         let Some(bytes) = self.inodes[inode].current.get(offset as usize..end) else {
@@ -299,7 +266,6 @@ impl State {
         Ok(())
     }
 
-    /// A file that is about to change, no longer shared with copies of the state.
     fn changed(&mut self, inode: usize) -> &mut Inode {
         Arc::make_mut(&mut self.inodes[inode])
     }
@@ -325,7 +291,6 @@ fn apply(bytes: &mut Vec<u8>, change: &Change) {
     }
 }
 
-/// Applies a change of names, if the change is still possible.
 fn apply_name(names: &mut Names, change: &NameChange) {
     match change {
         NameChange::Create { name, inode } => {
@@ -348,9 +313,7 @@ impl SimVolume {
         Self::of(vec![Disk::default()], None)
     }
 
-    /// Creates a machine with `disks` empty disks, which `join` combines. All operations of the
-    /// returned volume use the combined volume. Failures, crash images and other requests of a test
-    /// apply to all disks.
+    /// A machine with `disks` empty disks, which `join` combines. Failures apply to all disks.
     pub fn joined(
         disks: usize,
         join: impl Fn(&[SimVolume]) -> Arc<dyn Volume> + Send + Sync + 'static,
@@ -389,12 +352,10 @@ impl SimVolume {
         }
     }
 
-    /// The function that combines the disks into one volume.
     fn join(&self) -> Option<Arc<Join>> {
         self.joined.as_ref().map(|(_, join)| join.clone())
     }
 
-    /// The combination of the disks, unless the machine has a single disk.
     fn whole(&self) -> Option<&dyn Volume> {
         self.joined.as_ref().map(|(whole, _)| &**whole)
     }
@@ -403,15 +364,13 @@ impl SimVolume {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of operations with a change so far: creations, writes, resizes, syncs, renames
-    /// and removals.
+    /// The number of creations, writes, resizes, syncs, renames and removals so far.
     pub fn operations(&self) -> u64 {
         self.lock_state().operations
     }
 
-    /// Lets `operations` more operations succeed. Then the volume fails. With [`Failure::Crash`],
-    /// the machine crashes during the next operation, which is the last operation that counts, and
-    /// no later operation works.
+    /// Lets `operations` more operations succeed. Then the volume fails, or crashes during the
+    /// next.
     pub fn fail_after(&self, operations: u64, failure: Failure) {
         let mut state = self.lock_state();
         let during = u64::from(failure == Failure::Crash);
@@ -419,8 +378,7 @@ impl SimVolume {
         state.failure = Some((state.operations + operations + during, failure));
     }
 
-    /// Ends a failure, as if space had been freed or a cable reconnected. A crash cannot be ended:
-    /// use a [`crash_image`](SimVolume::crash_image) instead.
+    /// Ends a failure, but not a crash ([`crash_image`](SimVolume::crash_image)).
     pub fn heal(&self) {
         let mut state = self.lock_state();
         if state.alive("").is_ok() {
@@ -431,7 +389,7 @@ impl SimVolume {
     /// Gives a file a durable second name, as a backup by hard links does.
     ///
     /// # Panics
-    /// The call panics if there is no file `name`.
+    /// Panics if there is no file `name`.
     pub fn link(&self, name: &str, other: &str) {
         let mut state = self.lock_state();
         let disk = &mut state.disks[self.disk];
@@ -441,8 +399,7 @@ impl SimVolume {
         }
     }
 
-    /// Makes the volume support reservations ([`Volume::keep_room`]) from now on, as file systems
-    /// with preallocation do. A new volume does not support them.
+    /// Makes the volume support reservations ([`Volume::keep_room`]).
     pub fn gives_room(&self) {
         self.lock_state().keeps_room = true;
     }
@@ -452,23 +409,19 @@ impl SimVolume {
         self.lock_state().alive("").is_err()
     }
 
-    /// Returns an independent copy with the unsynced changes, counts and failure, but without
-    /// locks.
+    /// An independent copy with the unsynced changes, counts and failure, but without locks.
     pub fn fork(&self) -> SimVolume {
         let copy = self.lock_state().unlocked();
         Self::with(copy, self.join())
     }
 
-    /// Makes the volume record its state before each operation from now on. A test can then try a
-    /// crash during any operation without a second run ([`crashed`](SimVolume::crashed)).
+    /// Records the state before each operation from now on, for [`crashed`](SimVolume::crashed).
     pub fn record(&self) {
         self.lock_state().recorded = Some(Vec::new());
     }
 
-    /// Ends the recording. For each operation since its start, returns the machine after a crash
-    /// during that operation, as an independent volume. Such a machine has made the change of that
-    /// operation, which is not durable yet. If the operation is a sync, it has made no change
-    /// durable.
+    /// Ends the recording. For each operation, returns a machine that crashed during the operation,
+    /// whose change is not durable.
     pub fn crashed(&self) -> Vec<SimVolume> {
         let mut state = self.lock_state();
         state.record(false);
@@ -483,12 +436,11 @@ impl SimVolume {
 }
 
 impl SimVolume {
-    /// Creates a file. `space` is as for [`State::change`].
     fn create_in(&self, name: &str, space: Option<u64>) -> Result<Box<dyn VolumeFile>, TierError> {
         check_name(PLACE, name)?;
         let mut state = self.lock_state();
         let verdict = state.change(Operation::Create, "create", name, 0, space)?;
-        // As in a directory, the new file is a new inode, and the old file is not truncated.
+        // As in a directory, the new file is a new inode, and the old one is not truncated.
         if state.disks[self.disk].names.contains_key(name) {
             state.disks[self.disk]
                 .unsynced_names
@@ -518,8 +470,7 @@ impl SimVolume {
         }
     }
 
-    /// The number of the file with this name, and the number of bytes of its reserved blocks. The
-    /// result is `None` if the file is not empty or has other names.
+    /// `None` if the file is not empty or has other names.
     fn inode_of_room(&self, name: &str) -> Option<(usize, u64)> {
         let state = self.lock_state();
         let inode = *state.disks[self.disk].names.get(name)?;
@@ -529,7 +480,6 @@ impl SimVolume {
 }
 
 impl Disk {
-    /// Returns a copy of the disk without its lock.
     fn unlocked(&self) -> Disk {
         Disk {
             locked: false,
@@ -723,7 +673,6 @@ impl Volume for SimVolume {
         }
         let mut state = self.lock_state();
         let failed = match state.change(Operation::SyncNames, "sync", "", 0, None) {
-            // A sync that a crash interrupts makes no change durable.
             Ok(Verdict::Fails(error)) if state.alive("").is_err() => return Err(error),
             Ok(Verdict::Fails(error)) => Some(error),
             Ok(Verdict::Done) => None,
@@ -734,15 +683,13 @@ impl Volume for SimVolume {
                 return Err(error);
             }
         };
-        // The durable names are not simply the current names, because a failed sync may have
-        // discarded some changes of names.
+        // A failed sync may have discarded some changes of names.
         for change in std::mem::take(&mut state.disks[self.disk].unsynced_names) {
             apply_name(&mut state.disks[self.disk].durable_names, &change);
         }
         failed.map_or(Ok(()), Err)
     }
 
-    /// If the file survives a crash, so do its reserved blocks.
     fn keep_room(&self, name: &str, bytes: u64) -> Result<bool, TierError> {
         if let Some(whole) = self.whole() {
             return whole.keep_room(name, bytes);
@@ -825,7 +772,6 @@ impl Drop for Unlock {
     }
 }
 
-/// A simulated file that is open for reading.
 #[derive(Debug)]
 struct SimReader {
     volume: SimVolume,
@@ -874,7 +820,6 @@ impl VolumeFile for SimFile {
             }
             Err(error) => {
                 if matches!(error, TierError::NoSpace { .. }) {
-                    // A real disk becomes full in the middle of a write.
                     let half = bytes.len() / 2 / SECTOR as usize * SECTOR as usize;
                     state.write(self.inode, write(&bytes[..half]));
                 }
@@ -927,27 +872,23 @@ impl VolumeFile for SimFile {
     }
 }
 
-/// A simulated file that is open for random reads. As with a real file, the tier never becomes
-/// shorter than the file was at opening, and writes are visible at once.
 #[derive(Clone, Debug)]
 struct SimTier {
     volume: SimVolume,
     name: String,
     inode: Arc<AtomicUsize>,
-    /// The length of the file when the tier was opened.
     len: u64,
 }
 
 impl SimTier {
-    /// The length at opening, or the current length if that is larger. A read reports an error if
-    /// the file was truncated.
+    /// The larger of the length at opening and the current one. Reads of a truncated file report an
+    /// error.
     fn now(&self) -> u64 {
         let inode = self.inode.load(Ordering::Relaxed);
         let now = self.volume.lock_state().inodes[inode].current.len() as u64;
         now.max(self.len)
     }
 
-    /// The name within the volume.
     fn file(&self) -> &str {
         let name = self.name.strip_prefix(PLACE).unwrap_or(&self.name);
         name.trim_start_matches('/')

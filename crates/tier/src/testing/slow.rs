@@ -15,8 +15,7 @@ use crate::reactor::Reactor;
 use crate::tier::{Completion, ReadQueue, Request, Tier};
 use crate::timers::Precision;
 
-/// A tier whose reads complete only after a latency. While a read is delayed, its thread sleeps or
-/// serves other reads.
+/// A tier whose reads complete only after a latency, while its thread sleeps or serves other reads.
 #[derive(Clone, Debug)]
 pub struct Slow {
     inner: Arc<dyn Tier>,
@@ -76,8 +75,6 @@ struct SlowQueue {
     inner: Box<dyn ReadQueue>,
     tier: Slow,
     reactor: Rc<Reactor>,
-    /// The times after which reads in flight may complete, earliest first. A time belongs to no
-    /// particular read: after each of them, any one read may complete.
     due: VecDeque<Instant>,
     sleep: Option<Sleep>,
 }

@@ -13,8 +13,7 @@ use stratann_tier::{
 };
 use tempfile::TempDir;
 
-/// Creates a directory on a disk, next to the test binaries. /tmp is often in memory, where direct
-/// reads are not possible.
+/// A folder outside of /tmp, which is often in memory, where direct reads are not possible.
 fn disk() -> TempDir {
     TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
@@ -198,7 +197,6 @@ fn a_simulated_volume() {
     conformance_volume(&|| Arc::new(SimVolume::new()));
 }
 
-/// Returns a function that creates a new, empty directory at each call.
 fn directories(root: &TempDir) -> impl Fn() -> Directory {
     let number = AtomicUsize::new(0);
     move || {
@@ -238,8 +236,6 @@ fn a_volume_on_a_modelled_device() {
     });
 }
 
-/// Distributes the names of the suite over three volumes. If the suite renames one name to another,
-/// both names are on one volume.
 fn split(home: Arc<dyn Volume>, others: [Arc<dyn Volume>; 2]) -> Arc<dyn Volume> {
     let route = |name: &str| match name {
         "a" | "blocks" => Some(0),
@@ -258,7 +254,6 @@ fn several_volumes_as_one() {
         let memory = MemoryVolume::copied(Arc::new(new()));
         let mapped = MemoryVolume::mapped(new());
         let volume = split(Arc::new(new()), [Arc::new(memory), Arc::new(mapped)]);
-        // The lock marks the volumes while they are empty.
         drop(volume.lock().unwrap());
         volume
     });
@@ -273,8 +268,7 @@ fn several_volumes_as_one() {
     });
 }
 
-/// The suite must reject a tier that breaks a rule. If the suite accepted such a tier, a passed
-/// suite would prove nothing.
+/// If the suite accepted such a tier, a passed suite would prove nothing.
 #[test]
 fn the_suite_finds_a_bad_tier() {
     let wrong = [

@@ -1,5 +1,4 @@
-//! Tests of copies of files in a folder. A copy is made once, and is complete or absent. It is read
-//! instead of its file, and never instead of another file.
+//! Tests of copies of files in a folder.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -44,7 +43,6 @@ fn first_block(tier: &dyn Tier) -> Vec<u8> {
         .to_vec()
 }
 
-/// The copies in a folder, without its lock.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder)
         .unwrap()
@@ -68,8 +66,6 @@ fn what_is_read_is_the_copy() {
         assert_eq!(files(&folder), [folder.join("pages-1")]);
         let there = folder.join("pages-1");
         assert!(tier.name().starts_with(there.to_str().unwrap()));
-        // From here on, reads use only the copy. The original is overwritten, and the copy does not
-        // change.
         home.open("pages-1")
             .unwrap()
             .write_at(0, &[9; 4096])
@@ -89,7 +85,6 @@ fn what_is_read_is_the_copy() {
             error.to_string().contains("kept for other processes"),
             "{error}"
         );
-        // The folders and files are accessible to their owner only.
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&place), 0o700);
         assert_eq!(mode(&folder), 0o700);
@@ -106,7 +101,6 @@ fn a_copy_that_was_made_half_way_is_not_believed() {
     let place = root.path().join("place");
     drop(mirror(&home, &place, "1", Kept::ForOthers, ReadBy::Mapping));
     let folder = place.join("stratann-me-1");
-    // A killed process may leave the folder with an unfinished file and with a truncated copy.
     fs::write(folder.join("pages-1.copy-1-0"), [5; 8192]).unwrap();
     fs::write(folder.join("pages-1"), [5; 4096]).unwrap();
     let volume = mirror(&home, &place, "1", Kept::ForOthers, ReadBy::Mapping);
@@ -131,8 +125,7 @@ fn others_copies_stay_while_they_are_used_and_go_when_nobody_does() {
     let (first, second) = (place.join("stratann-me-1"), place.join("stratann-me-2"));
     let other = CopyFolder::open(&place, "you", "1", Kept::ForOthers).unwrap();
     drop(other);
-    // The same folder is opened twice. Neither handle removes an unfinished copy of the other
-    // handle.
+    // Two handles to one folder. Neither removes an unfinished copy of the other.
     fs::write(first.join("pages-2.copy-1-0"), [5; 8192]).unwrap();
     let twice = mirror(&home, &place, "1", Kept::ForOthers, ReadBy::Device);
     assert!(first.join("pages-2.copy-1-0").exists());
@@ -149,14 +142,11 @@ fn others_copies_stay_while_they_are_used_and_go_when_nobody_does() {
         place.join("stratann-you-1").exists(),
         "the copy of another owner was removed"
     );
-    // Copies of an index that is open for changes belong to this process, and are removed when the
-    // process closes them.
     let live = mirror(&home, &place, "live1", Kept::ForNow, ReadBy::Mapping);
     live.open_tier("pages-1").unwrap();
     assert!(place.join("stratann-me-live1/pages-1").exists());
     drop(live);
     assert!(!place.join("stratann-me-live1").exists());
-    // The leftovers of a killed process are removed too.
     fs::create_dir(place.join("stratann-me-live2")).unwrap();
     fs::set_permissions(
         place.join("stratann-me-live2"),
@@ -201,8 +191,7 @@ fn a_place_that_others_can_write_to_is_refused() {
             );
         }
     }
-    // First the inner folder is readable for all users, as if another user had made it. Then a file
-    // is at the path of the outer folder.
+    // The inner folder is readable for all users; then a file is at the path of the outer folder.
     let folder = place.join("stratann-me-1");
     fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
     assert!(matches!(open(), Err(TierError::NotPrivate { .. })));
@@ -219,7 +208,6 @@ fn a_place_that_others_can_write_to_is_refused() {
 fn a_place_without_room_says_so_before_anything_is_written() {
     let root = root();
     let home = home(&root);
-    // The file is longer than any disk of a test machine, and sparse.
     home.create("pages-1").unwrap().set_len(8 << 40).unwrap();
     let place = root.path().join("place");
     let volume = mirror(&home, &place, "1", Kept::ForOthers, ReadBy::Mapping);
@@ -244,15 +232,13 @@ fn copies_of_files_that_are_changed_are_a_volume_like_any_other() {
             Arc::new(mirror(&home, &place, &content, Kept::ForNow, read_by))
         };
         conformance_volume(&make);
-        // Then the test checks the tier of a file that grew after it was copied.
         let tier = |bytes: &[u8]| {
             let volume = make();
             let (old, new) = bytes.split_at(bytes.len() / 2);
             volume.create("x").unwrap().append(old).unwrap();
             let tier = volume.open_tier("x").unwrap();
             volume.open_pages("x").unwrap().append(new).unwrap();
-            // The end of the closure drops the volume and removes its folder. The open tier remains
-            // valid.
+            // The drop of the volume removes its folder. The open tier remains valid.
             tier
         };
         if read_by == ReadBy::Mapping {

@@ -1,4 +1,4 @@
-//! Tests of the simulated volume itself: which writes survive a crash, and which may be lost.
+//! Tests of the simulated volume itself.
 
 use std::collections::BTreeSet;
 
@@ -92,7 +92,6 @@ fn reordered_writes_survive_in_any_combination() {
         seen.insert([bytes[0], bytes[10], bytes[20]]);
     }
     assert_eq!(seen.len(), 8, "{seen:?}");
-    // A write of many pages may survive in part.
     let (volume, mut file) = written("b", &[0; 40_960]);
     file.write_at(0, &[1; 40_960]).unwrap();
     let parts: BTreeSet<usize> = (0..200)
@@ -149,8 +148,7 @@ fn names_need_a_sync_of_their_own() {
     );
 }
 
-/// A frequent bug is to rename a file before its bytes are synced. The crash images must reveal
-/// this bug.
+/// The crash images must reveal a rename of a file before its bytes are synced.
 #[test]
 fn a_rename_of_unsynced_bytes_is_found_out() {
     let (volume, _file) = written("a", b"old");

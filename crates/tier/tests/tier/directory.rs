@@ -25,15 +25,12 @@ fn a_directory_in_use_is_refused_and_says_what_to_do() {
             && text.contains("LOCK"),
         "{text}"
     );
-    // The error names the lock owner: this process, and its description once the process has set
-    // one.
     let process = std::process::id();
     let own = format!(
         "another handle of this process ({process}), or the process {process} of another container,"
     );
     assert!(text.contains(&own), "{text}");
     first.held_as("the storage of servers", "Change it through them");
-    // A handle without the lock cannot describe the lock owner.
     again.held_as("nobody", "Nothing");
     let text = again.lock().unwrap_err().to_string();
     let told = format!("{own} has it open for changes, as the storage of servers. Change");
@@ -41,8 +38,7 @@ fn a_directory_in_use_is_refused_and_says_what_to_do() {
         text.contains(&told) && text.contains(". Change it through them. The lock"),
         "{text}"
     );
-    // Another process is named by its number. That process may have ended, or may run on another
-    // host. A text in another form names no process.
+    // Another process may have ended, or run on another host.
     let elsewhere = format!("{process} far-away\na server\n\n");
     let same_number = format!(
         "process {process} of host far-away, if it still runs, has it open for changes, as a server. "
@@ -71,7 +67,6 @@ fn a_directory_in_use_is_refused_and_says_what_to_do() {
         let text = again.lock().unwrap_err().to_string();
         assert!(text.contains(told) && text.contains("wait"), "{text}");
     }
-    // Readers need no lock.
     assert!(again.list().unwrap().is_empty());
     drop(guard);
     assert_eq!(fs::read(&lock).unwrap(), b"");
@@ -112,7 +107,7 @@ fn only_files_are_listed() {
 
 #[test]
 fn a_full_device_is_reported_with_the_remedy() {
-    // This device of the kernel is always full. Some sandboxes do not have it.
+    // This device is always full. Some sandboxes do not have it.
     let Ok(full) = fs::OpenOptions::new().write(true).open("/dev/full") else {
         return;
     };
@@ -201,7 +196,6 @@ fn nothing_is_written_through_a_link() {
                 "{error}"
             );
         }
-        // A file that is only read may be a link to another directory.
         assert_eq!(volume.read(name).unwrap(), b"precious");
         assert_eq!(volume.list().unwrap(), [name]);
         let mut file = volume.create(name).unwrap();
@@ -220,7 +214,6 @@ fn nothing_is_written_through_a_link() {
     let error = volume.lock().unwrap_err();
     assert!(matches!(error, TierError::NotPlain { .. }), "{error}");
     assert_eq!(fs::read(&victim).unwrap(), b"precious");
-    // Opening a pipe would block, so it is refused.
     let pipe = std::ffi::CString::new(entry("pipe").to_str().unwrap()).unwrap();
     // SAFETY: the path is a C string.
     assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
@@ -233,7 +226,6 @@ fn a_file_with_other_names_is_copied_before_it_is_written_to() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("i");
     let volume = Directory::create(&path).unwrap();
-    // The file is long enough to be copied in several pieces.
     let bytes: Vec<u8> = (0..3_000_000u32).map(|n| (n % 251) as u8).collect();
     volume.create("pages").unwrap().append(&bytes).unwrap();
     let mut silent = |_| true;
@@ -246,13 +238,10 @@ fn a_file_with_other_names_is_copied_before_it_is_written_to() {
         fs::hard_link(path.join(name), backup.join(name)).unwrap();
     }
     let _guard = volume.lock().unwrap();
-    // Another process may have the lock of the backup at the same time.
     let _other = Directory::open(&backup).unwrap().lock().unwrap();
     volume.check_held().unwrap();
-    // A crash during an earlier copy may leave such a file.
     fs::write(path.join("pages.own"), b"a part").unwrap();
     assert!(volume.open("pages").is_err());
-    // A cancelled copy leaves the file unchanged, and leaves no other file behind.
     let mut pieces = Vec::new();
     let given_up = own(&volume, "pages", &mut |bytes| {
         pieces.push(bytes);
@@ -280,8 +269,6 @@ fn a_file_with_other_names_is_copied_before_it_is_written_to() {
     assert_eq!(fs::read(backup.join("pages")).unwrap(), bytes);
     assert_eq!(own(&volume, "pages", &mut silent).unwrap(), Owned::Before);
     assert!(own(&volume, "none", &mut silent).is_err());
-    // A tier that was opened before still reads the earlier file, until `reopen` is called. Then
-    // its open queues read the new file too.
     let thread = Thread::local(IoMode::Auto).unwrap();
     let mut queue = tier.queue(&thread).unwrap();
     let request = Request {
@@ -356,8 +343,7 @@ fn a_lock_that_was_removed_is_lost() {
     drop(old.lock().unwrap());
 }
 
-/// While a thread has the lock, it removes the lock file, as a failing build does. Meanwhile other
-/// threads try to lock.
+/// A thread with the lock removes the lock file, as a failing build does, while others try to lock.
 #[test]
 fn a_lock_is_that_of_the_file_that_has_the_name() {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -400,7 +386,6 @@ fn every_level_that_is_created_is_there() {
     assert!(!path.exists());
 }
 
-/// If the file system cannot share blocks, `share` reports that, and the caller has to copy.
 #[test]
 fn a_file_shares_the_blocks_of_another_or_stays_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
@@ -409,28 +394,23 @@ fn a_file_shares_the_blocks_of_another_or_stays_as_it_is() {
     let mut original = directory.create("a").unwrap();
     original.write_at(0, &bytes).unwrap();
     let reader = directory.open_reader("a").unwrap();
-    // The reader remains valid after the name is removed.
     directory.remove("a").unwrap();
     let mut copy = directory.create("b").unwrap();
     let shared = copy.share(&*reader).unwrap();
     assert_eq!(copy.len(), if shared { bytes.len() as u64 } else { 0 });
     if shared {
         assert_eq!(directory.read("b").unwrap(), bytes);
-        // After the first write, each file has a block of its own.
         copy.write_at(0, b"new").unwrap();
         let mut first = [0; 3];
         reader.read_at(0, &mut first).unwrap();
         assert_eq!(first, bytes[..3]);
     }
-    // Only files of the operating system can share blocks.
     let volume = SimVolume::new();
     volume.create("a").unwrap().append(&bytes).unwrap();
     let reader = volume.open_reader("a").unwrap();
     assert!(!directory.create("c").unwrap().share(&*reader).unwrap());
 }
 
-/// Reserves this number of bytes under a name. Returns whether the file system supports
-/// reservations.
 fn kept(directory: &Directory, name: &str, bytes: u64) -> bool {
     let kept = directory.keep_room(name, bytes).unwrap();
     assert_eq!(
@@ -452,7 +432,6 @@ fn room_is_kept_beyond_the_end_of_a_file_and_goes_with_its_name() {
         return;
     }
     assert_eq!(directory.len("room").unwrap(), 0);
-    // The reservation exists already, and then grows.
     assert!(kept(&directory, "room", 64 << 10) && kept(&directory, "room", 96 << 10));
     let mut file = directory.open("room").unwrap();
     file.write_at(0, &[7; 5_000]).unwrap();
@@ -462,7 +441,6 @@ fn room_is_kept_beyond_the_end_of_a_file_and_goes_with_its_name() {
     assert_eq!(directory.kept_room("log").unwrap(), 88 << 10);
     assert_eq!(directory.kept_room("room").unwrap(), 0);
     file.write_at(5_000, &[8; 60_000]).unwrap();
-    // A truncated file has no blocks beyond its end.
     file.set_len(5_000).unwrap();
     assert_eq!(directory.kept_room("log").unwrap(), 0);
 }

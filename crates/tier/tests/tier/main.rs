@@ -1,6 +1,5 @@
-//! Tests of tiers through their public interface. They share one binary, because each binary is
-//! linked separately. Tests that fork, or that measure the memory of their process, have separate
-//! binaries.
+//! Tests of tiers in one binary, because each binary is linked separately. Tests that fork, or that
+//! measure the memory of their process, have separate binaries.
 
 mod conformance;
 mod copies;

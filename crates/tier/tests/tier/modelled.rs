@@ -1,5 +1,4 @@
-//! Tests of tiers with the latency of a modelled device. Reads complete at the right time, and a
-//! thread that waits for reads does not keep its core busy.
+//! Tests of tiers with the latency of a modelled device.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -15,7 +14,6 @@ fn modelled(device: Device) -> Arc<dyn Tier> {
     Arc::new(ModelledTier::new(Arc::new(DramTier::new(bytes)), device))
 }
 
-/// Returns the durations of `reads` reads, which are submitted one after the other.
 fn alone(tier: &dyn Tier, reads: usize, len: u32) -> Vec<Duration> {
     let thread = Thread::local(IoMode::Auto).unwrap();
     let mut queue = tier.queue(&thread).unwrap();
@@ -39,8 +37,6 @@ fn alone(tier: &dyn Tier, reads: usize, len: u32) -> Vec<Duration> {
     })
 }
 
-/// Creates a device for only one test, since tests share the other devices. Returns a tier on this
-/// device, and the shortest possible duration of a read of 256 bytes.
 fn own(kind: DeviceKind) -> (Arc<dyn Tier>, Duration) {
     let model = kind.model();
     let cost = model.cost(0, 256);
@@ -58,13 +54,9 @@ fn a_read_is_never_early() {
     }
 }
 
-/// Tests that depend on the clock. They run alone, and each test has three tries. A test compares
-/// its times with times of the same machine, measured in the same process.
 mod by_the_clock {
     use super::*;
 
-    /// Passes if one of three tries succeeds. Prints the finding of each try. If all tries fail,
-    /// panics with all findings.
     fn best_of_three(what: &str, mut holds: impl FnMut() -> (bool, String)) {
         let mut said = Vec::new();
         for _ in 0..3 {
@@ -78,8 +70,6 @@ mod by_the_clock {
         panic!("{what}: {said:?}");
     }
 
-    /// Makes a wait until an exact time without the tested code, and returns its delay. The thread
-    /// sleeps until 200 µs before the time, and is awake from then on.
     fn by_hand(wait: Duration) -> Duration {
         let due = Instant::now() + wait;
         if let Some(asleep) = wait.checked_sub(Duration::from_micros(200)) {
@@ -104,10 +94,8 @@ mod by_the_clock {
         for kind in DeviceKind::ALL {
             let (tier, least) = own(kind);
             best_of_three(&kind.to_string(), || {
-                // Another process may have the core for a while. So the comparison uses the fastest
-                // quarter of the reads in the best of ten rounds, and the delay of waits by hand
-                // between these rounds. The difference between two halves of these waits is the
-                // spread of the machine.
+                // Another process may have the core for a while. So the fastest quarter of the
+                // reads in the best of ten rounds counts.
                 let (mut late, mut hand) = (Duration::MAX, [Duration::MAX; 2]);
                 for round in 0..10 {
                     late = late.min(quarter(alone(&*tier, 400, 256)) - least);
@@ -115,8 +103,7 @@ mod by_the_clock {
                     hand[round % 2] = hand[round % 2].min(waits);
                 }
                 let spread = hand[0].abs_diff(hand[1]);
-                // Debug builds take a few microseconds to submit a read, and check the clock less
-                // often.
+                // Debug builds take a few microseconds to submit a read.
                 let most = hand[0].max(hand[1]) * 10 + spread + Duration::from_micros(5);
                 let found = format!("{late:?} later than {least:?}, {hand:?} by hand");
                 (late < most, found)
@@ -145,9 +132,8 @@ mod by_the_clock {
             let reads = spent(&|| assert_eq!(alone(&*tier, READS, 4096).len(), READS));
             let took = began.elapsed();
             assert!(took >= latency * READS as u32);
-            // The thread may be awake for 50 µs of each 2 ms. With the slow code of a debug build,
-            // it may use a tenth of the time. A thread that is always awake would use all of the
-            // time.
+            // The thread may be awake for 50 µs of each 2 ms, or a tenth of the time in a debug
+            // build.
             let most = asleep[0].max(asleep[1]) * 4 + latency * READS as u32 / 10;
             let found = format!("{reads:?} of the core in {took:?}, {asleep:?} asleep");
             (reads < most, found)
@@ -157,8 +143,7 @@ mod by_the_clock {
 
 #[test]
 fn a_device_is_shared_by_all_threads_that_read_from_it() {
-    // The link has 4 MB/s, so that the machine's own speed does not matter. A read occupies it for
-    // 1,024 µs.
+    // With 4 MB/s, a read occupies the link for 1,024 µs, whatever the machine's speed.
     let model = DeviceModel {
         bandwidth: 4,
         ..DeviceKind::Nvm.model()
@@ -188,8 +173,8 @@ fn a_device_is_shared_by_all_threads_that_read_from_it() {
 
 #[test]
 fn while_one_task_waits_for_a_device_others_run() {
-    // The latency is longer than all tasks take to submit their reads, even if another process has
-    // the core for a while.
+    // The latency is longer than the submission of all reads, even if another process has the core
+    // for a while.
     let latency = Duration::from_millis(50);
     let model = DeviceModel {
         latency,
@@ -216,7 +201,6 @@ fn while_one_task_waits_for_a_device_others_run() {
         task
     });
     thread.run_all(tasks.collect());
-    // If reads were in flight one after the other, two reads would never wait at the same time.
     assert!(most.get() > 32, "{} reads waited at once", most.get());
     assert!(began.elapsed() >= latency * rounds as u32);
 }

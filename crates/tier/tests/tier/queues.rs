@@ -7,7 +7,6 @@ use stratann_tier::{
     Completion, DramTier, IoMode, ReadQueue, Request, Thread, Tier, TierError, next_of,
 };
 
-/// A queue whose reads complete only when the test allows it.
 struct Held {
     reads: VecDeque<u64>,
     open: bool,

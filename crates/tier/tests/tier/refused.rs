@@ -1,6 +1,5 @@
-//! Tests of system calls that a sandbox, a file system or an old kernel refuses. If there is an
-//! alternative to the call, the operation uses it. Otherwise its error suggests a remedy. Each test
-//! has a thread of its own, and only the system calls of this thread are refused.
+//! Tests of system calls that a sandbox, a file system or an old kernel refuses. Only the system
+//! calls of the test's own thread are refused.
 
 use std::process::Command;
 
@@ -8,7 +7,6 @@ use stratann_tier::{
     Backend, Directory, FileTier, IoMode, Request, Thread, Tier, TierError, Volume, next, random,
 };
 
-/// Runs work on a thread for which a system call fails with an error.
 fn without<T: Send>(call: libc::c_long, errno: i32, work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(move || {
@@ -19,8 +17,6 @@ fn without<T: Send>(call: libc::c_long, errno: i32, work: impl FnOnce() -> T + S
     })
 }
 
-/// Makes a system call fail with an error from now on, for this thread and the threads that it
-/// starts.
 fn refuse(call: libc::c_long, errno: i32) {
     // `over`: the number of statements to skip if a comparison fails.
     let statement = |code: u32, over: u8, k: u32| libc::sock_filter {
@@ -30,7 +26,6 @@ fn refuse(call: libc::c_long, errno: i32) {
         k,
     };
     let mut filter = [
-        // The number of the system call is the first field of the filter's input.
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
         statement(
             libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
@@ -102,8 +97,7 @@ fn a_directory_that_cannot_be_synced_is_used_as_it_is_and_one_whose_sync_fails_i
     }
 }
 
-/// A child process reads the environment, because no process can safely change its own environment
-/// while it has threads.
+/// A child process, because no process can safely change its environment while it has threads.
 #[test]
 fn without_locks_it_is_said_what_to_do_and_one_process_may_go_on() {
     const NAME: &str = "refused::without_locks_it_is_said_what_to_do_and_one_process_may_go_on";
@@ -118,7 +112,6 @@ fn without_locks_it_is_said_what_to_do_and_one_process_may_go_on() {
             without(libc::SYS_flock, errno, || {
                 let guard = one.lock().unwrap();
                 one.check_held().unwrap();
-                // Within this process, the lock works as usual.
                 assert!(matches!(other.lock(), Err(TierError::InUse { .. })));
                 drop(guard);
                 drop(other.lock().unwrap());

@@ -1,4 +1,4 @@
-//! Tests of sockets together with file reads and timers, on the ring and on the pool.
+//! Tests of sockets together with file reads and timers.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -20,10 +20,9 @@ use stratann_tier::{
 };
 use tempfile::TempDir;
 
-/// Tests run on the ring, if the kernel has one, and on the pool.
 const BOTH: [IoMode; 2] = [IoMode::Auto, IoMode::Pread];
 
-/// An operation in these tests that takes longer than this has lost a wake-up.
+/// An operation that takes longer than this has lost a wake-up.
 const LONG: Duration = Duration::from_secs(20);
 
 fn disk() -> TempDir {
@@ -37,7 +36,6 @@ fn pair() -> (UnixStream, UnixStream) {
     (here, there)
 }
 
-/// Fills `bytes`, and waits for the socket as necessary.
 async fn read(thread: &Thread, mut socket: impl Read + AsFd, bytes: &mut [u8]) {
     let mut done = 0;
     while done < bytes.len() {
@@ -50,7 +48,6 @@ async fn read(thread: &Thread, mut socket: impl Read + AsFd, bytes: &mut [u8]) {
     }
 }
 
-/// Writes all bytes, and waits for space in the socket as necessary.
 async fn write(thread: &Thread, mut socket: impl Write + AsFd, bytes: &[u8]) {
     let mut done = 0;
     while done < bytes.len() {
@@ -62,7 +59,6 @@ async fn write(thread: &Thread, mut socket: impl Write + AsFd, bytes: &[u8]) {
     }
 }
 
-/// Polls a future once.
 async fn once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
     poll_fn(|cx| {
         let polled = Pin::new(&mut *future).poll(cx);
@@ -141,8 +137,7 @@ fn a_wait_that_is_dropped_leaves_the_socket_alone() {
         let thread = Thread::local(io).unwrap();
         let (here, mut there) = pair();
         thread.block_on(async {
-            // The first wait is dropped before the driver knows of it, and the second wait is
-            // dropped later.
+            // One wait is dropped before the driver knows of it, the other later.
             for turns in [0, 3] {
                 let mut wait = thread.readable(&here);
                 assert!(once(&mut wait).await.is_none());
@@ -153,8 +148,6 @@ fn a_wait_that_is_dropped_leaves_the_socket_alone() {
                 }
                 drop(wait);
             }
-            // Events for the dropped waits must not complete this wait, since its socket is not
-            // ready.
             let mut wait = thread.readable(&here);
             for _ in 0..20 {
                 assert!(once(&mut wait).await.is_none());
@@ -164,7 +157,6 @@ fn a_wait_that_is_dropped_leaves_the_socket_alone() {
             }
             there.write_all(b"x").unwrap();
             wait.await.unwrap();
-            // Then a wait whose event has arrived already is dropped.
             let mut reported = thread.readable(&here);
             assert!(once(&mut reported).await.is_none());
             thread
@@ -173,8 +165,7 @@ fn a_wait_that_is_dropped_leaves_the_socket_alone() {
             drop(reported);
             thread.readable(&here).await.unwrap();
         });
-        // After the wait is dropped, no part of the driver keeps the socket open. The peer soon
-        // sees that the socket is closed, although this thread does no more work for it.
+        // No part of the driver keeps the socket open.
         let (here, mut there) = pair();
         thread.block_on(async {
             let mut wait = thread.readable(&here);
@@ -200,7 +191,6 @@ fn slots_of_waits_are_used_again_and_never_mixed_up() {
     for io in BOTH {
         let thread = Thread::local(io).unwrap();
         let (thread, sent) = (&thread, &Rc::new(Cell::new(0usize)));
-        // Some tasks wait and get replies, while other tasks drop their waits again and again.
         let talks = (0..4).map(|_| {
             Box::pin(async move {
                 let (here, there) = pair();
@@ -249,7 +239,6 @@ fn a_peer_that_closes_is_seen() {
             drop(there);
         }) as Task<'_>;
         thread.run_all(vec![reader, closer]);
-        // The buffer of this socket is full, and its peer closes the connection.
         let (here, there) = pair();
         while (&here).write(&[0; 4096]).is_ok() {}
         let writer = Box::pin(async {
@@ -285,7 +274,6 @@ fn a_hundred_sockets_at_once() {
         });
         let theirs = &pairs;
         let teller = Box::pin(async move {
-            // The waits are dropped in another order than they began.
             for at in 0..100 {
                 let number = at * 37 % 100;
                 let bytes = (number as u64).to_le_bytes();
@@ -319,7 +307,7 @@ fn several_tasks_wait_for_one_socket() {
 fn what_cannot_be_watched_is_an_error() {
     for io in BOTH {
         let thread = Thread::local(io).unwrap();
-        // This descriptor only names a file. For poll(2) it is like a descriptor that is not open.
+        // For poll(2) this descriptor, which only names a file, is like one that is not open.
         let mut named = std::fs::File::options();
         let named = named.read(true).custom_flags(libc::O_PATH).open("/");
         let error = thread.block_on(thread.readable(&named.unwrap()));
@@ -329,18 +317,13 @@ fn what_cannot_be_watched_is_an_error() {
             "{io}: {error}"
         );
         let files = std::fs::File::open("/proc/self/exe").unwrap();
-        // A file is always ready.
         thread.block_on(thread.readable(&files)).unwrap();
     }
 }
 
-/// Tests that depend on the clock. They run alone, and a test passes if one of three tries
-/// succeeds.
 mod by_the_clock {
     use super::*;
 
-    /// Returns the processor time of a thread that waits 150 ms for a socket, and is then woken by
-    /// another thread.
     fn awake(io: IoMode) -> Duration {
         let thread = Thread::local(io).unwrap();
         let (here, _there) = pair();
@@ -379,7 +362,6 @@ mod by_the_clock {
     }
 }
 
-/// Waits for one of two sockets, and writes to the other.
 struct Talk {
     sockets: (UnixStream, UnixStream),
     ended: Arc<AtomicUsize>,
@@ -410,7 +392,6 @@ fn a_worker_that_waits_for_a_socket_takes_up_what_comes() {
         for sockets in [(a, c), (d, b)] {
             let ended = ended.clone();
             workers.submit(1, Arc::new(Talk { sockets, ended }));
-            // After this pause, the worker waits for bytes that only the second task sends.
             std::thread::sleep(Duration::from_millis(30));
         }
         let start = Instant::now();

@@ -1,5 +1,4 @@
-//! Tests of several volumes joined as one. They check the volume of each file, the order in which
-//! files become durable, and that no two indexes share a volume.
+//! Tests of several volumes joined as one.
 
 use std::sync::Arc;
 
@@ -11,7 +10,6 @@ fn join(disks: &[SimVolume]) -> Arc<dyn Volume> {
     of(disk(0), disk(1), disk(2))
 }
 
-/// Names that begin with "one" or "two" are on the other volumes.
 fn of(home: Arc<dyn Volume>, one: Arc<dyn Volume>, two: Arc<dyn Volume>) -> Arc<dyn Volume> {
     let route = |name: &str| match name.split_once('-')?.0 {
         "one" => Some(0),
@@ -38,8 +36,6 @@ fn each_file_is_where_its_name_says() {
     assert_eq!(home.list().unwrap(), ["MANIFEST", "one", "three-1"]);
     assert_eq!(one.list().unwrap(), ["one-2"]);
     assert_eq!(two.list().unwrap(), ["two-1"]);
-    // If a file is on a volume to which its name does not lead, the combined volume does not have
-    // the file.
     home.create("one-3").unwrap();
     assert!(!whole.exists("one-3").unwrap());
     let names = ["MANIFEST", "one", "one-2", "three-1", "two-1"];
@@ -50,8 +46,6 @@ fn each_file_is_where_its_name_says() {
     assert!(whole.list().unwrap().is_empty() && two.list().unwrap().is_empty());
 }
 
-/// After any crash, and whichever sync fails, every file that the manifest names exists on its
-/// volume.
 #[test]
 fn a_name_at_home_is_durable_behind_those_that_were_made_before_it() {
     let commit = |volume: &dyn Volume| -> Result<(), TierError> {
@@ -112,7 +106,6 @@ fn a_name_at_home_is_durable_behind_those_that_were_made_before_it() {
     }
 }
 
-/// In a crash, each disk loses writes independently of the others.
 #[test]
 fn disks_crash_at_once_and_apart() {
     let machine = SimVolume::joined(3, join);
@@ -160,16 +153,12 @@ fn a_volume_belongs_to_one_index() {
         let error = refused.unwrap_err();
         assert!(matches!(error, TierError::Taken { .. }), "{error}");
     };
-    // The first two calls pass volumes of another index as a part: a part, then the primary volume.
-    // The third call passes a part as the primary volume.
     taken(&new(), &one, &new());
     taken(&new(), &home, &new());
     taken(&one, &new(), &new());
-    // This volume has files, but no mark.
     let full = new();
     full.create("one-1").unwrap();
     taken(&home, &full, &two);
-    // A mark that was written only in part does not count as a mark.
     let torn = new();
     torn.create("OWNER")
         .unwrap()

@@ -1,5 +1,3 @@
-//! Tests of the pool and of the executor.
-
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -72,7 +70,6 @@ fn a_panic_reaches_the_caller_after_all_have_finished() {
     );
 }
 
-/// Waits until `all` tasks that share `met` have called this function.
 async fn meet(met: &AtomicUsize, all: usize) {
     met.fetch_add(1, Ordering::SeqCst);
     poll_fn(|cx| {
@@ -87,8 +84,6 @@ async fn meet(met: &AtomicUsize, all: usize) {
 
 #[test]
 fn runs_of_several_hosts_go_on_at_once() {
-    // There are more runs than workers. Each run has a task that ends when the tasks of all runs
-    // are active.
     for (workers, hosts) in [(1, 4), (2, 8)] {
         let workers = WorkerPool::new(workers, IoMode::Auto).unwrap();
         let met = AtomicUsize::new(0);
@@ -137,8 +132,6 @@ fn many_runs_of_many_hosts_all_end() {
             let (workers, tier, done) = (&workers, &tier, &done);
             scope.spawn(move || {
                 for round in 0..100 {
-                    // Some runs have one share and some have two. Some runs panic, which must not
-                    // affect other runs.
                     let threads = 1 + (host + round) % 2;
                     let fails = host == 5 && round % 7 == 0;
                     let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -166,8 +159,8 @@ fn many_runs_of_many_hosts_all_end() {
             });
         }
     });
-    // Each of 6 hosts makes 100 rounds with 150 shares. The last host fails in 15 of its rounds, 8
-    // of them with two shares. Each share has two tasks.
+    // Each of 6 hosts makes 100 rounds with 150 shares of two tasks. The last host fails in 15
+    // rounds.
     let shares = 6 * 150
         - (0..100)
             .filter(|r| r % 7 == 0)
@@ -233,8 +226,7 @@ fn where_the_ring_is_forbidden_the_pool_reads() {
     );
 }
 
-/// A separate process reads the environment, because no process can safely change its own
-/// environment while it has threads.
+/// A separate process, because no process can safely change its environment while it has threads.
 #[test]
 fn the_environment_overrides_auto_only() {
     const NAME: &str = "threads::the_environment_overrides_auto_only";
@@ -260,7 +252,6 @@ fn the_environment_overrides_auto_only() {
             "{value}: {}",
             String::from_utf8_lossy(&status.stdout)
         );
-        // If this text is missing, the child has run no test.
         assert!(String::from_utf8_lossy(&status.stdout).contains("1 passed"));
     }
 }
@@ -309,7 +300,6 @@ fn sleepers_are_never_woken_early_also_beside_reads() {
         woken.lock().unwrap().push(0);
     }) as Task<'_>;
     thread.run_all(sleepers.chain([reader]).collect());
-    // A test in `timers.rs` checks the order in which tasks that are due together are woken.
     let mut woken = woken.into_inner().unwrap();
     woken.sort_unstable();
     assert_eq!(woken, [0, 5, 10, 20]);
@@ -403,8 +393,6 @@ fn a_file_on_read_only_media_can_be_read() {
     }
 }
 
-/// A sleep that is dropped before its time leaves no timer. It wakes no task, and no thread waits
-/// for it.
 #[test]
 fn a_sleep_that_is_dropped_keeps_nobody() {
     let thread = Thread::local(IoMode::Auto).unwrap();
@@ -438,11 +426,9 @@ fn a_sleep_that_is_dropped_keeps_nobody() {
         .await;
     }) as Task<'_>;
     thread.run_all(vec![sleeper]);
-    // The task is polled once, and once more if it was not due at the first poll.
     assert!(polls.get() <= 2, "the first timer woke the task");
 }
 
-/// A thread sleeps until a time. Another thread wakes it before that time.
 #[test]
 fn one_that_sleeps_is_woken_from_another_thread() {
     let thread = Thread::local(IoMode::Auto).unwrap();
@@ -471,13 +457,10 @@ fn one_that_sleeps_is_woken_from_another_thread() {
     assert!(start.elapsed() < Duration::from_secs(50));
 }
 
-/// Work that a pool owns. The work counts its ended tasks in `done`, and reports its end to
-/// `ended`.
 struct Owned {
     tier: FileTier,
     reads: u64,
     fails: bool,
-    /// The pool. The last owner of the work drops it together with the work.
     pool: Option<Arc<WorkerPool>>,
     done: Arc<AtomicUsize>,
     ended: mpsc::Sender<Option<String>>,
@@ -538,8 +521,6 @@ fn a_pool_owns_what_is_submitted_until_it_has_ended() {
             let taken = pool.submit(1 + number % 3, Arc::new(work));
             assert_eq!(taken, [1, 2, 2][number % 3]);
         }
-        // Borrowed work can run at the same time. The pool may be dropped before the submitted work
-        // has ended. Then its last worker drops the remaining work.
         pool.run(2, &|_, _| {});
         drop(pool);
         if !own {

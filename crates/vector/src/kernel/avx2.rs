@@ -9,7 +9,6 @@ pub(crate) struct Avx2;
 /// The sum of 8 lanes, by the last steps of the tree in [`super::body`].
 ///
 /// # Safety
-///
 /// The processor has AVX2.
 #[inline(always)]
 pub(crate) unsafe fn sum_of_eight(a: __m256) -> f32 {
@@ -144,9 +143,8 @@ impl Lanes for Avx2 {
                     _mm256_add_epi32(lanes, _mm256_set1_epi32(8)),
                 ),
             ];
-            // If a lane's distance is not the least, its index becomes all ones, the largest
-            // unsigned number. So the minimum of the indices is the first lane with the least
-            // distance.
+            // Other lanes get the largest unsigned index, so the minimum is the first lane with the
+            // least distance.
             let other = [
                 _mm256_castps_si256(_mm256_cmp_ps::<_CMP_NEQ_UQ>(
                     least[0],
@@ -287,11 +285,10 @@ impl Lanes for Avx2 {
     }
 }
 
-/// `sums` plus the squares of 32 differences of `i8`, each from -127 to 127. The sum of two such
-/// squares fits 16 bits.
+/// `sums` plus the squares of 32 differences of `i8`, each from -127 to 127: two such squares fit
+/// 16 bits.
 ///
 /// # Safety
-///
 /// The processor has AVX2; 32 bytes each.
 #[inline(always)]
 unsafe fn add_narrow(sums: __m256i, a: *const u8, b: *const u8) -> __m256i {

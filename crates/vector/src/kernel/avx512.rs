@@ -1,5 +1,5 @@
-//! The primitives for AVX-512 (F, BW, DQ, VL): one register of 16 floats or 32 words. Loads of
-//! fewer elements use a mask.
+//! The primitives for AVX-512 (F, BW, DQ, VL): one register of 16 floats or 32 words, with masked
+//! loads.
 
 use std::arch::x86_64::*;
 
@@ -7,7 +7,6 @@ use super::body::Lanes;
 
 pub(crate) struct Avx512;
 
-/// A mask of the lowest `n` bits, `n < 32`.
 #[inline(always)]
 fn low_bits(n: usize) -> u32 {
     (1u32 << n) - 1
@@ -219,8 +218,7 @@ impl Lanes for Avx512 {
     }
 }
 
-/// `sums` plus the squares of 64 differences from -127 to 127. The sum of two such squares fits 16
-/// bits.
+/// `sums` plus the squares of 64 differences from -127 to 127: two such squares fit 16 bits.
 #[inline(always)]
 unsafe fn add_narrow(sums: __m512i, differences: __m512i) -> __m512i {
     // SAFETY: the caller has the instruction set.
@@ -231,7 +229,6 @@ unsafe fn add_narrow(sums: __m512i, differences: __m512i) -> __m512i {
     }
 }
 
-/// The offsets of the 16 rows of a table.
 #[inline(always)]
 unsafe fn rows() -> __m512i {
     // SAFETY: the caller has the instruction set.

@@ -1,5 +1,4 @@
-//! The algorithms of the kernels. Each is written once, in terms of the few primitives of [`Lanes`]
-//! that each instruction set provides.
+//! The algorithms of the kernels, in terms of the primitives ([`Lanes`]) of an instruction set.
 //!
 //! Floating-point addition is not associative, so the order of summation is part of the definition:
 //!
@@ -12,41 +11,33 @@
 //!   result = tree: 16 -> 8 -> 4 -> 2 -> 1 lanes, lower half + upper half
 //! ```
 //!
-//! Products are rounded before they are added. There is no fused multiply-add, because a processor
-//! without such an instruction would have to emulate it. A sum is never -0.0, because it starts
-//! from +0.0, so the zeros of a masked tail change nothing. Sums of integers are exact in any
-//! order.
+//! Products are rounded before they are added: fused multiply-add would have to be emulated on
+//! processors without it. A sum starts from +0.0 and is never -0.0, so the zeros of a masked tail
+//! change nothing.
 //!
-//! Sums in f32 overflow or underflow if elements are very large or very small. In two cases the
-//! distance would be meaningless: a cosine, and a sum in which infinities cancel each other. In
-//! these cases, a separate cold function sums again in f64, element after element. So **no distance
-//! of finite rows is NaN**, and cosine is right for all finite rows. If a distance exceeds the
-//! range of f32, it is infinite.
+//! If sums in f32 overflow or underflow in a cosine, or their infinities cancel, a cold function
+//! sums again in f64. So **no distance of finite rows is NaN**. A distance beyond the range of f32
+//! is infinite.
 //!
 //! Every function here is `inline(always)`, into functions that enable the instruction set (see
-//! `routines!`). So no closure computes with lanes: a closure is a separate function, without the
-//! instruction set.
+//! `routines!`). A closure would be compiled without the instruction set, so no closure computes
+//! with lanes.
 
 use std::ops::RangeInclusive;
 
 use crate::element::half_to_f32;
 
-/// Lanes of a [`Lanes::F`].
 pub(crate) const LANES: usize = 16;
 
-/// Elements of a [`Lanes::W`].
 const WIDE: usize = 32;
 
-/// The number of elements whose squares [`Lanes::narrow_squares`] sums in one step.
 const NARROW_BLOCK: usize = 64;
 
 /// The most integer elements whose sum of squares fits 32 bits: 16384 * 255^2 < 2^31.
 const EXACT_RUN: usize = 16 * 1024;
 
-/// The number of rows that a gather prefetches ahead, and the most bytes of each row. The first
-/// lines of a long row suffice, since the processor's own prefetcher then continues. (Between 8 and
-/// 16 rows, and between 192 and 4096 bytes, times differ by no more than the noise of a shared
-/// machine. With 4 rows, a gather is slower.)
+/// The number of rows that a gather prefetches, and the bytes of each row, before the processor's
+/// own prefetcher continues. With 4 rows, a gather is slower; 8 to 16 rows are equal.
 pub(crate) const ROWS_AHEAD: usize = 8;
 const BYTES_AHEAD: usize = 512;
 
@@ -55,11 +46,9 @@ const LINE: usize = 64;
 /// The primitives of one instruction set.
 ///
 /// # Safety
-///
-/// Every function needs a processor with the instruction set. Pointers need no alignment. A load
-/// reads the number of elements that its description states, and no more.
+/// The processor has the instruction set. Pointers need no alignment. A load reads exactly the
+/// elements of its description.
 pub(crate) trait Lanes {
-    /// 16 floats.
     type F: Copy;
     /// 32 integers of 16 bits.
     type W: Copy;
@@ -68,7 +57,6 @@ pub(crate) trait Lanes {
     /// 16 unsigned integers of 32 bits.
     type X: Copy;
 
-    /// All lanes `x`.
     unsafe fn splat(x: f32) -> Self::F;
     /// 16 `f32`.
     unsafe fn load(p: *const u8) -> Self::F;
@@ -80,18 +68,14 @@ pub(crate) trait Lanes {
     unsafe fn load_half_part(p: *const u8, n: usize) -> Self::F;
     /// Writes 16 `f32`.
     unsafe fn store(p: *mut f32, a: Self::F);
-    /// `a + b`.
     unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
-    /// `a - b`.
     unsafe fn sub(a: Self::F, b: Self::F) -> Self::F;
-    /// `a * b`.
     unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
     /// `if a < b { a } else { b }`.
     unsafe fn min(a: Self::F, b: Self::F) -> Self::F;
     /// The sum of the lanes, by the tree of the module's description.
     unsafe fn sum(a: Self::F) -> f32;
 
-    /// All lanes `x`.
     unsafe fn splat_index(x: u32) -> Self::X;
     /// Lanes where `a < least` get `a` and `group`; the others are unchanged.
     unsafe fn lesser(least: Self::F, of: Self::X, a: Self::F, group: u32) -> (Self::F, Self::X);
@@ -106,16 +90,13 @@ pub(crate) trait Lanes {
     unsafe fn load_i8(p: *const u8) -> Self::W;
     /// `n` `i8`, `0 < n < 32`, widened, then zeros.
     unsafe fn load_i8_part(p: *const u8, n: usize) -> Self::W;
-    /// `a - b`.
     unsafe fn sub_wide(a: Self::W, b: Self::W) -> Self::W;
-    /// Sums of zero.
     unsafe fn zero_sums() -> Self::I;
     /// `sums` plus the 32 products `a * b`. Each product is added to one of the sums.
     unsafe fn multiply_add(sums: Self::I, a: Self::W, b: Self::W) -> Self::I;
     /// The total of the sums, which does not overflow 32 bits.
     unsafe fn total(sums: Self::I) -> i32;
-    /// `sums` plus the squares `(a - b)^2` of 64 `i8` at `a` and at `b`. Each pair differs by at
-    /// most 127.
+    /// `sums` plus the squares `(a - b)^2` of 64 `i8` at `a` and `b`, which differ by at most 127.
     unsafe fn narrow_squares(sums: Self::I, a: *const u8, b: *const u8) -> Self::I;
     /// The same for `n` `i8`, `0 < n < 64`.
     #[inline(always)]
@@ -127,8 +108,7 @@ pub(crate) trait Lanes {
         }
     }
 
-    /// Lane `i`: `table[i * 256 + code[i]]`, from 16 bytes at `code` and 16 * 256 floats at
-    /// `table`.
+    /// Lane `i`: `table[i * 256 + code[i]]`, from 16 bytes at `code` and 16 * 256 floats.
     unsafe fn look_up(table: *const f32, code: *const u8) -> Self::F;
     /// The same for `n` lanes, `0 < n < 16`, then zeros; from `n` bytes and `n` * 256 floats.
     unsafe fn look_up_part(table: *const f32, code: *const u8, n: usize) -> Self::F;
@@ -139,11 +119,9 @@ pub(crate) trait Lanes {
 
 /// Rows of floating-point elements. Safety as for [`Lanes`].
 pub(crate) trait FloatRow {
-    /// Bytes of an element.
     const SIZE: usize;
     unsafe fn load<L: Lanes>(p: *const u8) -> L::F;
     unsafe fn load_part<L: Lanes>(p: *const u8, n: usize) -> L::F;
-    /// One element, widened.
     unsafe fn load_one(p: *const u8) -> f64;
 }
 
@@ -236,7 +214,6 @@ impl IntegerRow for I8Row {
 
 /// The term that is summed over the elements of two rows. Safety as for [`Lanes`].
 pub(crate) trait Term {
-    /// The factor, 1 or -1, that turns the sum into the distance.
     const SIGN: i8;
     /// Whether terms can have both signs, so that overflowed terms may cancel each other to NaN.
     const CANCELS: bool;
@@ -244,7 +221,6 @@ pub(crate) trait Term {
     unsafe fn integer<L: Lanes>(sums: L::I, a: L::W, b: L::W) -> L::I;
 }
 
-/// `(a - b)^2`
 pub(crate) struct SquaredDifference;
 
 impl Term for SquaredDifference {
@@ -270,7 +246,6 @@ impl Term for SquaredDifference {
     }
 }
 
-/// `a * b`
 pub(crate) struct Product;
 
 impl Term for Product {
@@ -290,15 +265,12 @@ impl Term for Product {
     }
 }
 
-/// The distance between two rows.
 pub(crate) trait Measure {
     /// # Safety
-    ///
     /// The processor has the instruction set of `L`; `a` and `b` point to rows of `dim` elements.
     unsafe fn distance<L: Lanes>(a: *const u8, b: *const u8, dim: usize) -> f32;
 }
 
-/// A sum of terms over floating-point rows.
 pub(crate) struct Float<R, T>(std::marker::PhantomData<(R, T)>);
 
 impl<R: FloatRow, T: Term> Float<R, T> {
@@ -330,8 +302,7 @@ impl<R: FloatRow, T: Term> Measure for Float<R, T> {
                 sums[3] = L::add(sums[3], Self::term::<L>(a, b, i + 3 * LANES));
                 i += 4 * LANES;
             }
-            // The compiler unrolls this loop. If the index were not constant, the compiler would
-            // move the sums to memory.
+            // The compiler unrolls this loop. With a variable index, the sums would move to memory.
             for sum in &mut sums {
                 if i + LANES <= dim {
                     *sum = L::add(*sum, Self::term::<L>(a, b, i));
@@ -352,18 +323,15 @@ impl<R: FloatRow, T: Term> Measure for Float<R, T> {
     }
 }
 
-/// Sums over two rows in f64, where the squares of f32 neither overflow nor underflow.
 struct WideSums {
     ab: f64,
     aa: f64,
     bb: f64,
 }
 
-/// Computes the sums that overflow or underflow in f32. It adds element after element, in the same
-/// way on every instruction set.
+/// Adds element after element, in the same way on every instruction set.
 ///
 /// # Safety
-///
 /// `a` and `b` point to rows of `dim` elements.
 #[cold]
 #[inline(never)]
@@ -388,7 +356,6 @@ unsafe fn wide_sums<R: FloatRow>(a: *const u8, b: *const u8, dim: usize) -> Wide
     sums
 }
 
-/// Cosine distance of floating-point rows.
 pub(crate) struct FloatCosine<R>(std::marker::PhantomData<R>);
 
 impl<R: FloatRow> Measure for FloatCosine<R> {
@@ -396,8 +363,7 @@ impl<R: FloatRow> Measure for FloatCosine<R> {
     unsafe fn distance<L: Lanes>(a: *const u8, b: *const u8, dim: usize) -> f32 {
         // SAFETY: every load is of elements below `dim`, as above.
         unsafe {
-            // Two accumulators for each sum, not four: six accumulators and the operands fit the
-            // registers of AVX2.
+            // Six accumulators, with the operands, fit the registers of AVX2.
             let (mut ab, mut aa, mut bb) =
                 ([L::splat(0.0); 2], [L::splat(0.0); 2], [L::splat(0.0); 2]);
             let mut i = 0;
@@ -445,17 +411,14 @@ impl<R: FloatRow> Measure for FloatCosine<R> {
     }
 }
 
-/// The squared lengths that are accurate if they are summed in f32. Within this range no square has
-/// overflowed. Squares that lost bits (below 2^-126) or became 0 (below 2^-149) are too small to
-/// matter, in any number of dimensions. By the inequality of Cauchy and Schwarz, the same holds for
-/// the products of two such rows.
+/// The squared lengths that are accurate if summed in f32. By the inequality of Cauchy and Schwarz,
+/// products of such rows are accurate too.
 const EXACT_SQUARES: RangeInclusive<f32> = 1e-27..=1e38;
 
 /// `1 - ab / sqrt(aa * bb)`. A zero vector is at distance 1 from every vector.
 #[inline(always)]
 fn cosine_distance(ab: f64, aa: f64, bb: f64) -> f32 {
-    // Computed in f64, where aa * bb neither overflows nor underflows, and where sqrt(aa * aa) is
-    // exactly aa.
+    // In f64, aa * bb neither overflows nor underflows, and sqrt(aa * aa) is exactly aa.
     let lengths = (aa * bb).sqrt();
     if lengths > 0.0 {
         (1.0 - (ab / lengths).clamp(-1.0, 1.0)) as f32
@@ -464,12 +427,10 @@ fn cosine_distance(ab: f64, aa: f64, bb: f64) -> f32 {
     }
 }
 
-/// A sum of terms over integer rows.
 pub(crate) struct Integer<R, T>(std::marker::PhantomData<(R, T)>);
 
 impl<R: IntegerRow, T: Term> Integer<R, T> {
-    /// The sum over the elements from `first` to below `end`. All of them must exist, and there are
-    /// at most [`EXACT_RUN`].
+    /// The sum over elements `first` to below `end`, which exist and are at most [`EXACT_RUN`].
     #[inline(always)]
     unsafe fn run<L: Lanes>(a: *const u8, b: *const u8, first: usize, end: usize) -> i64 {
         // SAFETY: the blocks cover the elements from `first` to below `end` and no others.
@@ -515,8 +476,7 @@ impl<R: IntegerRow, T: Term> Measure for Integer<R, T> {
     }
 }
 
-/// Squared differences between rows of `i8` that differ by at most 127. The differences need no
-/// widening, which saves half of the instructions.
+/// Squared differences between rows of `i8` that differ by at most 127, in half the instructions.
 pub(crate) struct Narrow;
 
 impl Measure for Narrow {
@@ -550,7 +510,6 @@ impl Measure for Narrow {
     }
 }
 
-/// Cosine distance of integer rows.
 pub(crate) struct IntegerCosine<R>(std::marker::PhantomData<R>);
 
 impl<R: IntegerRow> Measure for IntegerCosine<R> {
@@ -600,11 +559,9 @@ pub(crate) fn prefetch_row<L: Lanes>(p: *const u8, bytes: usize) {
     L::prefetch(p.wrapping_add(last));
 }
 
-/// The rows that a gather reads.
 #[derive(Clone, Copy)]
 pub(crate) struct Rows {
     pub(crate) start: *const u8,
-    /// Bytes of a row, not zero.
     pub(crate) bytes: usize,
     pub(crate) dim: usize,
 }
@@ -612,7 +569,6 @@ pub(crate) struct Rows {
 /// Distances from `query` to the rows `ids`.
 ///
 /// # Safety
-///
 /// The processor has the instruction set; `query` and each row in `ids` have `rows.dim` elements in
 /// `rows.bytes` bytes; `out` is as long as `ids`.
 #[inline(always)]
@@ -638,14 +594,12 @@ pub(crate) unsafe fn gather<L: Lanes, M: Measure>(
 /// Distances from `query` to the first `out.len()` rows.
 ///
 /// # Safety
-///
-/// The conditions of [`gather`] hold, for the rows below `out.len()`.
+/// As for [`gather`], for the rows below `out.len()`.
 #[inline(always)]
 pub(crate) unsafe fn dense<L: Lanes, M: Measure>(query: *const u8, rows: Rows, out: &mut [f32]) {
     let mut row = rows.start;
     for distance in out {
-        // SAFETY: the caller's promise. No prefetch: the processor sees that the rows follow each
-        // other.
+        // SAFETY: the caller's promise. No prefetch: the processor sees that rows are adjacent.
         *distance = unsafe { M::distance::<L>(query, row, rows.dim) };
         row = row.wrapping_add(rows.bytes);
     }
@@ -654,7 +608,6 @@ pub(crate) unsafe fn dense<L: Lanes, M: Measure>(query: *const u8, rows: Rows, o
 /// Converts `n < 16` binary16 numbers at `p`, for instruction sets without masked loads.
 ///
 /// # Safety
-///
 /// `p` points to `2 * n` bytes.
 #[inline(always)]
 pub(crate) unsafe fn halves(p: *const u8, n: usize) -> [f32; LANES] {
@@ -668,11 +621,9 @@ pub(crate) unsafe fn halves(p: *const u8, n: usize) -> [f32; LANES] {
     out
 }
 
-/// Copies `n` bytes into a block of `N` bytes and fills it up with zeros, for instruction sets
-/// without masked loads.
+/// Copies `n` bytes and fills up with zeros, for instruction sets without masked loads.
 ///
 /// # Safety
-///
 /// `p` points to `n` bytes, `n <= N`.
 #[inline(always)]
 pub(crate) unsafe fn padded<const N: usize>(p: *const u8, n: usize) -> [u8; N] {

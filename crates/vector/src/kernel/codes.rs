@@ -1,22 +1,17 @@
-//! The kernels of product quantisation. They use the same primitives as the distance kernels and
-//! follow the same rules: see [`super::body`].
-//!
-//! If a point is compared with centroids, the 16 lanes are 16 centroids. The components of the
-//! point are added one after the other, so each distance is a plain sum. A score adds entry `j` of
-//! a table to lane `j % 16`, and then adds the lanes by the tree.
+//! The kernels of product quantisation, by the rules of [`super::body`]. If a point is compared
+//! with centroids, the 16 lanes are 16 centroids, and the components are added one after the other.
+//! A score adds entry `j` of a table to lane `j % 16`, and then adds the lanes by the tree.
 
 use super::body::{LANES, Lanes, ROWS_AHEAD, prefetch_row};
 
-/// The number of points in each block that [`approach`] sums.
 pub(crate) const BLOCK: usize = 1024;
 
-/// Sums table entries. `out[i]` is the sum over `j < code_bytes` of `table[j * 256 + code[j]]`,
-/// where `code` is the code number `ids[i]`.
+/// `out[i]` is the sum over `j < code_bytes` of `table[j * 256 + code[j]]` with code number
+/// `ids[i]`.
 ///
 /// # Safety
-///
-/// The processor has the instruction set; `table` has `code_bytes * 256` floats, `code_bytes` not
-/// being zero; `codes` has `code_bytes` bytes for each of `ids`; `out` is as long as `ids`.
+/// The processor has the instruction set; `table` has `code_bytes * 256` floats, more than none;
+/// `codes` has `code_bytes` bytes for each of `ids`; `out` is as long as `ids`.
 #[inline(always)]
 pub(crate) unsafe fn score<L: Lanes>(
     table: *const f32,
@@ -51,17 +46,14 @@ pub(crate) unsafe fn score<L: Lanes>(
     }
 }
 
-/// The 256 centroids of one chunk, component after component: component `j` of centroid `c` is at
-/// `j * 256 + c`.
+/// The 256 centroids of a chunk: component `j` of centroid `c` is at `j * 256 + c`.
 #[derive(Clone, Copy)]
 pub(crate) struct Codebook {
     pub(crate) transposed: *const f32,
-    /// Components of a centroid, not zero.
     pub(crate) width: usize,
 }
 
-/// Calls `$body` with the width as a type. For common widths the type is a constant, which unrolls
-/// the loops over components and keeps the point in registers.
+/// Calls `$body` with the width as a type: a constant unrolls the loops.
 macro_rules! by_width {
     ($width:expr, $W:ident => $body:expr) => {
         match $width {
@@ -89,7 +81,6 @@ macro_rules! by_width {
     };
 }
 
-/// A width, which may be known at compile time.
 trait Width {
     fn of(book: Codebook) -> usize;
 }
@@ -115,7 +106,6 @@ impl Width for Any {
 /// The squared differences between a point and the 16 centroids of a group, in component `j`.
 ///
 /// # Safety
-///
 /// The conditions of [`to_group`] hold, and `j` is below the width.
 #[inline(always)]
 unsafe fn square<L: Lanes>(book: Codebook, point: *const f32, group: usize, j: usize) -> L::F {
@@ -130,7 +120,6 @@ unsafe fn square<L: Lanes>(book: Codebook, point: *const f32, group: usize, j: u
 /// Squared distances from a point to the 16 centroids of a group.
 ///
 /// # Safety
-///
 /// The processor has the instruction set; `book` has `256 * book.width` floats, `point` has
 /// `book.width`; `group` is below 16; `W` is the width.
 #[inline(always)]
@@ -145,21 +134,17 @@ unsafe fn to_group<L: Lanes, W: Width>(book: Codebook, point: *const f32, group:
     }
 }
 
-/// Points at a constant stride in memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Points {
     pub(crate) start: *const f32,
-    /// Floats from one point to the next.
     pub(crate) stride: usize,
     pub(crate) count: usize,
 }
 
-/// Finds the nearest centroid of each point. If several are equally near, it takes the one with the
-/// lowest number. The centroid's number is written to `codes[i * code_stride]`. Its squared
-/// distance is written to `distances[i]`, unless `distances` is null.
+/// Writes the lowest number of the nearest centroids of point `i` to `codes[i * code_stride]`, and
+/// its squared distance to `distances[i]`, unless `distances` is null.
 ///
 /// # Safety
-///
 /// The processor has the instruction set; `book` and `points` are as their types describe; `codes`
 /// and `distances` have room.
 #[inline(always)]
@@ -177,7 +162,6 @@ pub(crate) unsafe fn assign<L: Lanes>(
 }
 
 /// # Safety
-///
 /// The conditions of [`assign`] hold, and `W` is the width.
 #[inline(always)]
 unsafe fn assign_width<L: Lanes, W: Width>(
@@ -208,7 +192,6 @@ unsafe fn assign_width<L: Lanes, W: Width>(
 /// Writes 256 floats: `scale` times the squared distance from `point` to each centroid.
 ///
 /// # Safety
-///
 /// The processor has the instruction set; `book` and `point` are as for [`to_group`]; `out` has
 /// room for 256.
 #[inline(always)]
@@ -230,7 +213,6 @@ pub(crate) unsafe fn squares<L: Lanes>(
 /// Writes 256 floats: the negated inner product of `point` with each centroid.
 ///
 /// # Safety
-///
 /// The conditions of [`squares`] hold.
 #[inline(always)]
 pub(crate) unsafe fn negated_products<L: Lanes>(book: Codebook, point: *const f32, out: *mut f32) {
@@ -247,12 +229,11 @@ pub(crate) unsafe fn negated_products<L: Lanes>(book: Codebook, point: *const f3
     })
 }
 
-/// Lowers `least[i]` to the squared distance between point `i` and `centre` if the distance is
-/// smaller, and sums `least` over blocks of [`BLOCK`] points. Component `j` of point `i` is at
-/// `transposed[j * count + i]`.
+/// Lowers `least[i]` to the squared distance between point `i` and `centre` if smaller, and sums
+/// `least` over blocks of [`BLOCK`] points. Component `j` of point `i` is at `transposed[j * count
+/// + i]`.
 ///
 /// # Safety
-///
 /// The processor has the instruction set; `count` is a multiple of 16; `transposed` has `count *
 /// width` floats, `centre` has `width`, `least` has `count`, and `sums` has one for each block
 /// begun.
@@ -268,8 +249,7 @@ pub(crate) unsafe fn approach<L: Lanes>(
     let mut first = 0;
     while first < count {
         let end = count.min(first + BLOCK);
-        // SAFETY: the caller's promise: `i` is a multiple of 16 below `count`, so 16 floats are
-        // there.
+        // SAFETY: the caller's promise: `i` is a multiple of 16 below `count`, for 16 floats.
         unsafe {
             let mut sum = L::splat(0.0);
             let mut i = first;

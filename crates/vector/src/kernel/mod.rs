@@ -1,5 +1,5 @@
-//! Distance kernels. There is one [`Kernel`] for each metric, element type and instruction set. A
-//! caller chooses a kernel before a loop, and calls it through a pointer.
+//! Distance kernels, one for each metric, element type and instruction set. A caller chooses a
+//! [`Kernel`] before a loop, and calls it through a pointer.
 //!
 //! | module | contents |
 //! |---|---|
@@ -29,7 +29,6 @@ type Distance = unsafe fn(*const u8, *const u8, usize) -> f32;
 type Gather = unsafe fn(*const u8, Rows, &[u32], &mut [f32]);
 type Dense = unsafe fn(*const u8, Rows, &mut [f32]);
 
-/// One distance function in three forms: for two rows, scattered rows, and consecutive rows.
 #[derive(Clone, Copy)]
 struct Shapes {
     distance: Distance,
@@ -37,12 +36,10 @@ struct Shapes {
     dense: Dense,
 }
 
-/// The number of metrics; there are functions for all of them.
 const METRICS: usize = Metric::ALL.len();
 
-/// All functions of one instruction set. They are unsafe to call: the processor must have the set,
-/// and the pointers must meet the conditions of the functions of the same names in [`body`] and
-/// [`codes`].
+/// All functions of one instruction set, with the conditions of the functions of the same names in
+/// [`body`] and [`codes`].
 pub(crate) struct Routines {
     /// Indexed by the code of the element type, then by the code of the metric.
     shapes: [[Shapes; METRICS]; Element::ALL.len()],
@@ -54,8 +51,6 @@ pub(crate) struct Routines {
     pub(crate) approach: unsafe fn(*const f32, usize, usize, *const f32, *mut f32, *mut f32),
 }
 
-/// Instantiates the bodies for one `Lanes` type, in functions that enable its instruction set, and
-/// defines `ROUTINES`.
 macro_rules! routines {
     ($lanes:ty $(, $features:literal)?) => {
         mod instances {
@@ -155,12 +150,7 @@ macro_rules! routines {
 pub(crate) use routines;
 
 impl Routines {
-    /// The functions of an instruction set.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the processor does not have the set. To call such functions would be undefined
-    /// behaviour.
+    /// The functions of an instruction set, which the processor must have.
     pub(crate) fn of(isa: InstructionSet) -> &'static Routines {
         assert!(
             InstructionSet::available().contains(&isa),
@@ -178,7 +168,7 @@ impl Routines {
     }
 }
 
-/// Computes distances between rows of one element type and one dimension, under one metric.
+/// Computes distances between rows of one element type and dimension, under one metric.
 ///
 /// ```
 /// use stratann_vector::{Element, Kernel, Metric};
@@ -200,7 +190,6 @@ impl Kernel {
     /// A kernel for the best instruction set of this processor ([`InstructionSet::current`]).
     ///
     /// # Panics
-    ///
     /// Panics if `dim` is 0.
     pub fn new(metric: Metric, element: Element, dim: usize) -> Kernel {
         Kernel::with_isa(metric, element, dim, InstructionSet::current())
@@ -209,7 +198,6 @@ impl Kernel {
     /// A kernel for a given instruction set; for tests and comparisons.
     ///
     /// # Panics
-    ///
     /// Panics if `dim` is 0, or the processor does not have the instruction set.
     pub fn with_isa(metric: Metric, element: Element, dim: usize, isa: InstructionSet) -> Kernel {
         assert!(dim > 0, "the dimension is 0");
@@ -228,20 +216,17 @@ impl Kernel {
     /// The largest magnitude of an element that [`Kernel::narrow`] accepts.
     pub const NARROW_LARGEST: i8 = 63;
 
-    /// A kernel for squared Euclidean distances between rows of `i8` from -63 to 63. It is faster
-    /// than a kernel for any `i8`. For rows with other elements the results are meaningless.
+    /// A faster kernel for squared Euclidean distances between rows of `i8` from -63 to 63.
     ///
     /// # Panics
-    ///
     /// Panics if `dim` is 0.
     pub fn narrow(dim: usize) -> Kernel {
         Kernel::narrow_with_isa(dim, InstructionSet::current())
     }
 
-    /// Does the same as [`Kernel::narrow`] for a given instruction set; for tests and comparisons.
+    /// [`Kernel::narrow`] for a given instruction set; for tests and comparisons.
     ///
     /// # Panics
-    ///
     /// Panics if `dim` is 0, or the processor does not have the instruction set.
     pub fn narrow_with_isa(dim: usize, isa: InstructionSet) -> Kernel {
         Kernel {
@@ -275,12 +260,10 @@ impl Kernel {
         self.isa
     }
 
-    /// The distance between two rows: raw little-endian bytes, `dim` elements each, at any
-    /// alignment.
+    /// The distance between two rows: little-endian bytes of `dim` elements, at any alignment.
     ///
     /// # Panics
-    ///
-    /// Panics if a row's length is not [`Kernel::row_bytes`]; that is a programming error.
+    /// Panics if a row's length is not [`Kernel::row_bytes`].
     #[inline]
     pub fn distance(&self, a: &[u8], b: &[u8]) -> f32 {
         assert!(
@@ -288,19 +271,14 @@ impl Kernel {
             "a row is not {} bytes long",
             self.row_bytes
         );
-        // SAFETY: both rows have `dim` elements, and `Routines::of` saw that the processor has the
-        // instruction set.
+        // SAFETY: both rows have `dim` elements; `Routines::of` checked the instruction set.
         unsafe { (self.shapes.distance)(a.as_ptr(), b.as_ptr(), self.dim) }
     }
 
-    /// Computes the distances from `query` to the rows `ids` of the dense matrix `rows`. `out[i]`
-    /// gets the distance to row `ids[i]`. Rows are prefetched, so this is the function for rows
-    /// scattered in memory.
+    /// Computes the distances from `query` to the rows `ids` of the dense matrix `rows`.
     ///
     /// # Panics
-    ///
-    /// Panics if the query's length is not [`Kernel::row_bytes`], an id is not below the number of
-    /// whole rows, or `out` and `ids` differ in length.
+    /// Panics if a length is wrong, or an id is not below the number of whole rows.
     #[inline]
     pub fn distances(&self, query: &[u8], rows: &[u8], ids: &[u32], out: &mut [f32]) {
         assert_eq!(
@@ -328,13 +306,10 @@ impl Kernel {
         unsafe { (self.shapes.gather)(query.as_ptr(), rows, ids, out) }
     }
 
-    /// Computes the distances from `query` to consecutive rows. `out[i]` gets the distance to row
-    /// `i` of `rows`.
+    /// Computes the distances from `query` to consecutive rows; `out[i]` gets that to row `i`.
     ///
     /// # Panics
-    ///
-    /// Panics if the query's length is not [`Kernel::row_bytes`], or `rows` is not `out.len()` rows
-    /// long.
+    /// Panics if a length is wrong.
     #[inline]
     pub fn distances_dense(&self, query: &[u8], rows: &[u8], out: &mut [f32]) {
         assert_eq!(
@@ -352,8 +327,8 @@ impl Kernel {
             bytes: self.row_bytes,
             dim: self.dim,
         };
-        // SAFETY: the query has `dim` elements; `rows` has `out.len()` rows of as many; the
-        // processor has the instruction set.
+        // SAFETY: the query and each of the `out.len()` rows have `dim` elements; `Routines::of`
+        // checked the instruction set.
         unsafe { (self.shapes.dense)(query.as_ptr(), rows, out) }
     }
 }
@@ -369,8 +344,7 @@ impl fmt::Debug for Kernel {
     }
 }
 
-/// Whether all ids are below `count`. This pass has no branches, and the loop after it then needs
-/// no bounds checks.
+/// This pass has no branches, and the loop after it then needs no bounds checks.
 #[inline]
 pub(crate) fn all_below(ids: &[u32], count: usize) -> bool {
     ids.is_empty() || (ids.iter().fold(0, |most, id| most.max(*id)) as usize) < count

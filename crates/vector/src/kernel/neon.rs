@@ -264,8 +264,8 @@ impl Lanes for Neon {
     #[inline(always)]
     unsafe fn narrow_squares(mut sums: Self::I, a: *const u8, b: *const u8) -> Self::I {
         for (i, sum) in sums.iter_mut().enumerate() {
-            // SAFETY: 16 of the 64 bytes each. Differences from 0 to 127, of which two squares fit
-            // 16 bits without a sign.
+            // SAFETY: 16 of the 64 bytes each. Two squares of differences from 0 to 127 fit 16
+            // bits.
             unsafe {
                 let (a, b) = (
                     vld1q_s8(a.add(16 * i).cast()),
@@ -299,16 +299,14 @@ impl Lanes for Neon {
 
     #[inline(always)]
     fn prefetch(p: *const u8) {
-        // SAFETY: a hint, which never faults and touches neither memory nor registers that the
-        // compiler knows of.
+        // SAFETY: a hint, which never faults, and touches no memory or register of the compiler.
         unsafe {
             std::arch::asm!("prfm pldl1keep, [{}]", in(reg) p, options(nostack, preserves_flags, readonly));
         }
     }
 }
 
-/// Converts four binary16 numbers to binary32 by the arithmetic of `half_to_f32`. The intrinsic for
-/// it is newer than the oldest compiler that is supported.
+/// By the arithmetic of `half_to_f32`. The intrinsic is newer than the oldest supported compiler.
 #[inline(always)]
 unsafe fn widen_half(half: uint16x4_t) -> float32x4_t {
     // SAFETY: the caller has the instruction set.

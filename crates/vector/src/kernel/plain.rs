@@ -1,5 +1,5 @@
-//! The primitives in plain Rust, on arrays. The compiler vectorises them as far as the baseline
-//! processor allows.
+//! The primitives in plain Rust, on arrays, which the compiler vectorises for the baseline
+//! processor.
 
 use super::body::{LANES, Lanes, halves};
 use crate::element::half_to_f32;
@@ -163,8 +163,7 @@ impl Lanes for Plain {
     #[inline(always)]
     unsafe fn multiply_add(mut sums: Self::I, a: Self::W, b: Self::W) -> Self::I {
         for i in 0..16 {
-            // Adjacent elements are paired as the instruction PMADDWD pairs them, so that the
-            // compiler uses this instruction.
+            // Adjacent elements are paired, so that the compiler uses PMADDWD.
             sums[i] += i32::from(a[2 * i]) * i32::from(b[2 * i])
                 + i32::from(a[2 * i + 1]) * i32::from(b[2 * i + 1]);
         }

@@ -75,7 +75,6 @@ fn a_row_of_the_wrong_length_is_not_converted() {
 #[test]
 fn numbers_become_the_elements_that_they_were() {
     let all: Vec<u8> = (0..=255).collect();
-    // Each finite binary16 number with either sign, zero included.
     let halves = (0..0x7c00u16).flat_map(|bits| [bits, bits | 0x8000]);
     let halves: Vec<u8> = halves.flat_map(u16::to_le_bytes).collect();
     let floats = [0.1f32, -3e38, 1e-40].map(f32::to_le_bytes).concat();

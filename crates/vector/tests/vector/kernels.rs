@@ -1,12 +1,10 @@
-//! Tests of every kernel on every instruction set of this machine. They compare the results with
-//! exact oracles, with oracles in f64, and with one another.
+//! Tests of every kernel on every instruction set of this machine, against oracles and one another.
 
 use half::f16;
 use proptest::prelude::*;
 use stratann_vector::{Element, InstructionSet, Kernel, Metric, to_f32};
 
-/// The distance by definition, in f64, and the sum of the magnitudes of its terms, which bounds the
-/// error.
+/// By definition, in f64, with the sum of the magnitudes of the terms, which bounds the error.
 fn oracle(metric: Metric, a: &[f32], b: &[f32]) -> (f64, f64) {
     let pairs = || a.iter().zip(b).map(|(x, y)| (f64::from(*x), f64::from(*y)));
     match metric {
@@ -35,7 +33,6 @@ fn oracle(metric: Metric, a: &[f32], b: &[f32]) -> (f64, f64) {
     }
 }
 
-/// The exact result that an integer kernel must return.
 fn integer_oracle(metric: Metric, a: &[f32], b: &[f32]) -> f32 {
     let pairs = || a.iter().zip(b).map(|(x, y)| (*x as i64, *y as i64));
     match metric {
@@ -64,7 +61,6 @@ fn numbers(mut state: u64) -> impl FnMut() -> u64 {
     }
 }
 
-/// A row of `dim` elements; floats between -1 and 1, some of them subnormal f16.
 fn row(element: Element, dim: usize, seed: u64) -> Vec<u8> {
     let mut next = numbers(seed);
     next();
@@ -89,7 +85,6 @@ fn floats(element: Element, bytes: &[u8]) -> Vec<f32> {
     out
 }
 
-/// Checks all instruction sets on one pair of rows.
 fn check(metric: Metric, element: Element, dim: usize, a: &[u8], b: &[u8]) {
     let (x, y) = (floats(element, a), floats(element, b));
     let (expected, magnitude) = oracle(metric, &x, &y);
@@ -123,7 +118,7 @@ fn check(metric: Metric, element: Element, dim: usize, a: &[u8], b: &[u8]) {
     }
 }
 
-/// The elements of these rows are so large or small that their squares overflow or vanish in f32.
+/// The squares of these elements overflow or vanish in f32.
 #[test]
 fn cosine_does_not_depend_on_lengths_and_no_distance_is_nan() {
     let scales = [
@@ -170,7 +165,6 @@ fn cosine_does_not_depend_on_lengths_and_no_distance_is_nan() {
     }
 }
 
-/// The smallest and the largest binary16 numbers, whose squares f32 can represent.
 #[test]
 fn cosine_of_extreme_halves() {
     let halves = |values: &[f32]| {
@@ -279,7 +273,6 @@ fn narrow_rows_have_the_distances_of_all_rows() {
             for &isa in InstructionSet::available() {
                 let kernel = Kernel::narrow_with_isa(dim, isa);
                 assert_eq!(kernel.distance(&a, &b), expected, "{isa}, {dim} dimensions");
-                // A row that does not start at a register's alignment.
                 let mut shifted = vec![0; 1];
                 shifted.extend(&b);
                 assert_eq!(kernel.distance(&a, &shifted[1..]), expected);
@@ -318,8 +311,7 @@ fn every_f16_is_read_exactly() {
         if expected.is_nan() {
             continue;
         }
-        // If all elements but one are zero, the inner product with ones is that element. The
-        // dimensions test a whole block and a tail, which are loaded differently.
+        // The inner product with ones is the only element that is not zero.
         for dim in [16, 5] {
             let mut a = vec![0; 2 * dim];
             a[6..8].copy_from_slice(&bits.to_le_bytes());

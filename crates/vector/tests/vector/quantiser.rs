@@ -1,5 +1,4 @@
-//! Tests of the product quantiser: its errors, the quality of training, and equal bits on every
-//! number of threads and every instruction set.
+//! Tests of the product quantiser, also for equal bits on every instruction set.
 
 use proptest::prelude::*;
 use stratann_vector::{
@@ -15,7 +14,6 @@ fn training(threads: usize) -> Training {
     }
 }
 
-/// `n` vectors around 40 centres, so that training has clusters to find.
 fn sample(n: usize, dim: usize, seed: u64) -> Vec<f32> {
     let mut state = seed;
     let mut next = move || {
@@ -42,7 +40,6 @@ fn squared(a: &[f32], b: &[f32]) -> f64 {
         .sum()
 }
 
-/// The mean squared error of encoding and decoding.
 fn error(quantiser: &ProductQuantizer, vectors: &[f32]) -> f64 {
     let (dim, m) = (quantiser.dim(), quantiser.code_bytes());
     let mut codes = vec![0; vectors.len() / dim * m];
@@ -58,7 +55,6 @@ fn error(quantiser: &ProductQuantizer, vectors: &[f32]) -> f64 {
         / (vectors.len() / dim) as f64
 }
 
-/// The first dimension and the width of each chunk, by the specification.
 fn chunks(dim: usize, m: usize) -> Vec<(usize, usize)> {
     let mut first = 0;
     (0..m)
@@ -85,8 +81,7 @@ fn more_bytes_make_less_error() {
         errors.windows(2).all(|pair| pair[1] < pair[0]),
         "{errors:?}"
     );
-    // One byte can distinguish the 40 centres, so even with one byte the error is at most the
-    // spread around them.
+    // One byte can distinguish the 40 centres, so the error is at most the spread around them.
     let spread = 24.0 * 0.09 / 12.0;
     assert!(errors[0] < spread, "{errors:?}");
     assert!(errors[4] < 1e-3, "{errors:?}");
@@ -109,7 +104,6 @@ fn iterations_pay() {
     assert!(one < none && twelve < one, "{none} {one} {twelve}");
 }
 
-/// 1,500 vectors of spread 1, and 1,500 vectors of spread 0.01, in 16 dimensions.
 fn of_two_densities() -> Vec<f32> {
     let mut rows = sample(3000, 16, 9);
     for x in &mut rows[1500 * 16..] {
@@ -135,8 +129,7 @@ fn what_weighs_more_is_told_apart_better() {
     let mut weights = vec![1.0; 1500];
     weights.resize(3000, 1e4);
     let weighted = errors(Some(weights));
-    // With weights, half of all centroids, and not only a few, serve the narrow half of the
-    // vectors. Fewer centroids remain for the wide half, and its error grows by a small factor.
+    // Half of all centroids serve the narrow half of the vectors.
     assert!(weighted.1 < plain.1 / 4.0, "{plain:?} {weighted:?}");
     assert!(weighted.0 < 4.0 * plain.0, "{plain:?} {weighted:?}");
 }
@@ -275,8 +268,7 @@ fn few_distinct_vectors_among_many() {
 
 #[test]
 fn all_centroids_are_used() {
-    // One cluster is distant. After a bad start some centroids would have no points, and training
-    // must give them some.
+    // After a bad start some centroids would have no points, and training must give them some.
     let mut vectors = sample(4000, 4, 7);
     for x in &mut vectors[..4 * 3000] {
         *x = *x * 1e-3 + 10.0;
@@ -307,7 +299,6 @@ fn huge_and_tiny_numbers_do_no_harm() {
 fn numbers_at_the_bound_are_quantised_as_well_as_small_ones() {
     let (dim, count) = (6, 3_000);
     let small = sample(count, dim, 8);
-    // The quality: the mean squared error as a share of the largest distance.
     let quality = |vectors: &[f32], most: f32| {
         let quantiser = ProductQuantizer::train(vectors, dim, 3, &training(1)).unwrap();
         let mut codes = vec![0; count * 3];
@@ -417,8 +408,6 @@ fn parts_make_the_same_quantiser() {
     let again = ProductQuantizer::from_parts(10, 3, centroids.clone()).unwrap();
     assert_eq!(again.centroids(), centroids);
     assert_eq!(again.memory_bytes(), 4 * 256 * 10);
-    // Chunks of 4, 3 and 3 elements, each `[256][width]`: the decoded values are the centroids that
-    // the code's bytes number.
     let (code, mut decoded) = ([7, 200, 31], [0.0; 10]);
     again.decode(&code, &mut decoded);
     let chunk = |from: usize, width: usize, at: usize| &centroids[from + at * width..][..width];
@@ -476,7 +465,6 @@ fn refilling_a_table_keeps_its_place() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(120))]
 
-    /// Tests any codebook, not only trained ones, and any vectors.
     #[test]
     fn codes_name_the_nearest_centroids_and_tables_their_distances(
         dim in 1usize..70, bytes in 0.0f64..1.0, count in 1usize..140, seed: u64,

@@ -2,44 +2,36 @@
 
 use super::super::Element;
 
-/// This number replaces all larger step numbers, because they are too far from any median.
+/// Larger step numbers, too far from any median, become this number.
 const BEYOND: i32 = 1 << 16;
 
-/// The division for one element type and step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Division {
-    /// A float with `mantissa` bits of mantissa. The biased exponent of a step is `step`.
+    /// A float with `mantissa` bits of mantissa; `step` is the biased exponent of a step.
     Float { mantissa: u32, step: u32 },
     /// A byte with `rest` remaining bits. The XOR with `flip` makes an unsigned byte signed.
     Byte { rest: u32, flip: u8 },
 }
 
-/// A divided element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Divided {
-    /// The step number of the element.
     pub(super) number: i32,
-    /// The bits that the step number does not contain.
     pub(super) rest: Rest,
 }
 
-/// The part of an element that its step number does not contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rest {
-    /// The value of the remaining bits, and their number. The lowest of these bits may be omitted
-    /// if they are zero.
+    /// Value and number of the remaining bits. The lowest bits may be omitted if they are zero.
     Bits(u32, u32),
     /// A float below one step: its exponent and its mantissa.
     Exponent(u8, u32),
 }
 
 impl Division {
-    /// Returns the division for an element type and a step; `None` if the type has no such step.
     pub(super) fn of(element: Element, step: u8) -> Option<Division> {
         let step = u32::from(step);
         let float = |mantissa, most| {
-            // With these bounds, the middle of the first step is not subnormal, and the middle of
-            // the farthest step is finite.
+            // These bounds keep the middle of the first step normal, and of the last step finite.
             (2..=most)
                 .contains(&step)
                 .then_some(Division::Float { mantissa, step })
@@ -54,7 +46,6 @@ impl Division {
         }
     }
 
-    /// The number of bits of an element.
     pub(super) fn width(self) -> u32 {
         match self {
             Division::Float { mantissa: 23, .. } => 32,
@@ -63,7 +54,6 @@ impl Division {
         }
     }
 
-    /// Whether an element with these bits is finite.
     pub(super) fn is_finite(self, bits: u32) -> bool {
         match self {
             Division::Byte { .. } => true,
@@ -74,7 +64,6 @@ impl Division {
         }
     }
 
-    /// Divides an element with these bits.
     pub(super) fn divide(self, bits: u32) -> Divided {
         let (mantissa, step) = match self {
             Division::Byte { rest, flip } => {
@@ -108,8 +97,7 @@ impl Division {
         }
     }
 
-    /// The number of remaining bits for a step number. The result is `None` for a float below one
-    /// step, since its step number does not determine the number of remaining bits.
+    /// `None` for a float below one step, whose number of bits the step number does not determine.
     #[inline(always)]
     pub(super) fn rest_bits(self, number: i32) -> Option<u32> {
         match self {
@@ -121,8 +109,6 @@ impl Division {
         }
     }
 
-    /// Joins a step number and the remaining bits to an element; `None` if the result is out of
-    /// range.
     #[inline(always)]
     pub(super) fn join(self, number: i32, rest: Rest) -> Option<u32> {
         let (mantissa, step) = match self {
@@ -150,14 +136,13 @@ impl Division {
     }
 }
 
-/// The number of whole steps between zero and the step with this number, which may be negative.
+/// The whole steps between zero and the step with this number, which may be negative.
 #[inline(always)]
 fn above(number: i32) -> u32 {
     (number ^ number >> 31) as u32
 }
 
-/// Converts an f32 to f16. The value must not be subnormal as f16, and f16 must represent it
-/// exactly. A value above the largest f16 becomes the largest f16.
+/// An f16 must represent `value`, not as a subnormal. A larger value becomes the largest f16.
 #[inline(always)]
 pub(super) fn f16_bits(value: f32) -> u16 {
     const LARGEST: u32 = 0x7bff;
@@ -166,7 +151,6 @@ pub(super) fn f16_bits(value: f32) -> u16 {
     (bits >> 16 & 0x8000 | magnitude.min(LARGEST)) as u16
 }
 
-/// The value of an f16.
 pub(super) fn f16_value(bits: u32) -> f64 {
     let (exponent, fraction) = ((bits >> 10 & 31) as i32, f64::from(bits & 0x3ff));
     let magnitude = match exponent {

@@ -1,22 +1,18 @@
-//! Tests of records that continue from page to page, in segments of version 2.
+//! Tests of records that continue from page to page.
 
 use super::*;
 use crate::RunsOn;
 
-/// A record of a segment: external id and vector.
 type Vector = (u64, Vec<u8>);
 
 fn shape(largest: usize) -> SlottedShape {
     SlottedShape::running_on(Element::F32, 1536, 64, largest).unwrap()
 }
 
-/// The bytes of a page for a record that starts at the beginning of the page and continues on the
-/// next page. The next constant is the bytes of a page that has only the continuation of a record.
+/// The bytes that a page has for a new record. The next constant: for the rest of a record.
 const ROOM: usize = BLOCK - 28;
 const GOING_ON: usize = ROOM - 4;
 
-/// A segment's pages, the number of records that start on each, and the records that continue on
-/// further pages.
 struct Written {
     shape: SlottedShape,
     pages: Vec<u8>,
@@ -78,7 +74,6 @@ impl Written {
         &self.pages[page * BLOCK..(page + 1) * BLOCK]
     }
 
-    /// The page on which each record starts, and its number of pages.
     fn places(&self) -> Vec<(usize, usize)> {
         let mut places = Vec::new();
         for (page, &count) in self.counts.iter().enumerate() {
@@ -92,7 +87,6 @@ impl Written {
         places
     }
 
-    /// Reads the record in a slot of a page; the pages may be damaged.
     fn read(&self, pages: &[u8], page: usize, slot: usize) -> Result<Vector, LayoutError> {
         let all = &pages[page * BLOCK..];
         let (here, behind) = all.split_at(BLOCK);
@@ -116,8 +110,8 @@ fn bytes_stand_where_the_table_says() {
     assert_eq!(page[4..8], [1, 0, 0, 0]);
     assert_eq!(page[8..16], [0x02, 0x01, 0, 0, 0, 0, 0, 0]);
     assert_eq!(page[16..20], 4000u32.to_le_bytes());
-    // Page 0 has 68 bytes left, too few to begin a record. Page 1 has 4068 bytes of the next
-    // record, and page 2 the other 932.
+    // Page 0 has 68 bytes left, too few to begin a record. Page 1 has 4068 bytes, page 2 the other
+    // 932.
     assert!(!written.runs.has(0));
     let page = written.page(1);
     assert_eq!(page[16..20], 5000u32.to_le_bytes());
@@ -146,7 +140,6 @@ fn bytes_stand_where_the_table_says() {
 
 #[test]
 fn nothing_is_wasted_but_heads_and_ends_that_are_not_worth_it() {
-    // Floats of 384, 768, 1024, 1536 and 3072 dimensions, compressed.
     for (length, most) in [(2560, 1.016), (3400, 1.012), (5120, 1.011), (10_240, 1.01)] {
         let all = vectors((0..2000).map(|at| length + at % 17));
         let raw: usize = all.iter().map(|(_, vector)| vector.len()).sum();
@@ -154,11 +147,9 @@ fn nothing_is_wasted_but_heads_and_ends_that_are_not_worth_it() {
         let share = written.pages.len() as f64 / raw as f64;
         assert!(share < most, "{length}: {share}");
     }
-    // Three records that nearly fill a block stay on it.
     let written = write(0, &vectors([1281; 300]));
     assert!(written.runs.is_empty());
     assert_eq!(written.count(), 100);
-    // Short records stay on one page too.
     let written = write(0, &vectors((0..2000).map(|at| 80 + at % 40)));
     assert!(written.runs.is_empty());
 }
@@ -206,7 +197,6 @@ fn a_shape_says_how_many_pages_a_record_may_stand_on() {
     assert_eq!(header.version, 1);
     let (back, _) = SlottedShape::from_header(&header, "v").unwrap();
     assert_eq!((back.blocks_per_page(), back.runs_on()), (2, false));
-    // More pages than the records can need.
     let text = SlottedShape::from_header(&shape(5000).header(0, 3, 10), "v").unwrap_err();
     assert!(text.to_string().contains("number of pages"), "{text}");
 }
@@ -223,8 +213,6 @@ fn what_a_page_cannot_have_is_refused() {
         let read = SlottedView::open(&shape, &bytes, page as u64, true, "v");
         read.map(|_| ()).unwrap_err().to_string()
     };
-    // The refused pages: one without records, one with a width for lengths of lists, and one with a
-    // continuation that is longer than the space before the first record.
     let text = refused(0, &|bytes| bytes[4..6].fill(0));
     assert!(text.contains("count of records"), "{text}");
     let text = refused(0, &|bytes| bytes[7] |= 1);
@@ -236,11 +224,9 @@ fn what_a_page_cannot_have_is_refused() {
         text.contains("bytes of a record that began before"),
         "{text}"
     );
-    // A relocated page.
     let text = refused(0, &|bytes| bytes[7] |= RELOCATED);
     assert!(text.contains("relocated"), "{text}");
 
-    // The continuation must be present, and must have the remaining bytes of the record.
     let view = SlottedView::open(&shape, written.page(0), 0, true, "v").unwrap();
     let mut scratch = Vec::new();
     let last = view.len() - 1;
@@ -252,15 +238,12 @@ fn what_a_page_cannot_have_is_refused() {
     let text = view.whole(last, other, true, &mut scratch).unwrap_err();
     assert!(text.to_string().contains("checksum"), "{text}");
     view.whole(last + 1, other, true, &mut scratch).unwrap_err();
-    // Pages beyond the end of the record are ignored.
     let all = view.whole(last, &written.pages[BLOCK..], true, &mut scratch);
     assert_eq!(all.unwrap(), bytes(4500, 1));
 }
 
 #[test]
 fn a_page_does_not_go_on_on_one_of_another_time() {
-    // Two files with records of the same lengths: each page is intact, and has the same header in
-    // both.
     let (mut old, new) = (vectors([3000, 4500, 9000]), vectors([3000, 4500, 9000]));
     old.iter_mut().for_each(|(_, vector)| vector.reverse());
     let (old, new) = (write(0, &old), write(0, &new));
@@ -270,7 +253,6 @@ fn a_page_does_not_go_on_on_one_of_another_time() {
         pages[lost * BLOCK..(lost + 1) * BLOCK].copy_from_slice(old.page(lost));
         let text = new.read(&pages, page, slot).unwrap_err().to_string();
         assert!(text.contains("checksum of the page before"), "{text}");
-        // The records that start on the old page can still be read.
         SlottedView::open(&new.shape, old.page(lost), lost as u64, true, "v").unwrap();
     }
 }
@@ -304,7 +286,6 @@ fn a_page_that_is_finished_goes_on_as_it_was() {
     assert!(builder.is_empty());
 }
 
-/// Records of any length, often about as long as one page or several.
 fn any_vectors() -> impl Strategy<Value = Vec<Vector>> {
     let length = prop_oneof![
         0usize..300,
@@ -345,7 +326,6 @@ proptest! {
                 false => 0,
             };
             prop_assert!(*pages <= written.shape.pages_per_record());
-            // The pages with bytes of the record are sufficient, and all of them are necessary.
             let exactly = &written.pages[..(page + pages) * BLOCK];
             prop_assert_eq!(&written.read(exactly, *page, slot).unwrap(), vector);
             if *pages > 1 {

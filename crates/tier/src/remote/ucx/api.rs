@@ -1,9 +1,7 @@
 //! The functions of UCX that this crate uses, as declared in `ucp/api/ucp.h` of version 1.13. The
-//! library is loaded when it is first used. So a program also runs where UCX is not installed, and
-//! reports the missing library only if UCX is requested.
-//!
-//! Each structure begins with a mask of the fields that are set. Later versions of UCX only append
-//! fields. A test compares the structures with the header if the header is installed.
+//! library is loaded at its first use, so a program also runs without UCX. Structures begin with a
+//! mask of the fields that are set, and later versions only append fields. A test compares them
+//! with the header, if installed.
 
 use std::error::Error as _;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -11,7 +9,7 @@ use std::sync::OnceLock;
 
 use libloading::Library;
 
-/// The status of an operation. 0: success; 1: in progress; negative: an error.
+/// 0: success; 1: in progress; negative: an error.
 pub(super) type Status = i8;
 pub(super) const OK: Status = 0;
 pub(super) const IN_PROGRESS: Status = 1;
@@ -19,20 +17,16 @@ pub(super) const BUSY: Status = -15;
 /// An address above this value, read as a signed number, is an error (`UCS_PTR_IS_ERR`).
 const LAST_ERROR: isize = -100;
 
-/// Pointers to objects of the library.
 pub(super) type Context = *mut c_void;
 pub(super) type Worker = *mut c_void;
 pub(super) type Endpoint = *mut c_void;
 pub(super) type Memory = *mut c_void;
 pub(super) type Key = *mut c_void;
 pub(super) type Config = *mut c_void;
-/// Null if the operation is complete; otherwise an error ([`error_of`]), or a request that the
-/// caller must free.
+/// Null: complete. Otherwise an error ([`error_of`]), or a request that the caller must free.
 pub(super) type StatusPointer = *mut c_void;
 
-/// The API version of these declarations.
 pub(super) const API: (c_uint, c_uint) = (1, 13);
-/// The file name of the library; it has not changed since the first version.
 const LIBRARY: &str = "libucp.so.0";
 
 pub(super) const FEATURE_RMA: u64 = 1 << 1;
@@ -58,7 +52,6 @@ pub(super) struct Params {
 }
 
 pub(super) const WORKER_THREADS: u64 = 1;
-/// The worker is used by one thread at a time.
 pub(super) const SERIALIZED: c_int = 1;
 
 /// `ucp_worker_params_t`
@@ -80,8 +73,8 @@ pub(super) const EP_ADDRESS: u64 = 1;
 pub(super) const EP_ERROR_MODE: u64 = 1 << 1;
 pub(super) const EP_ERROR_HANDLER: u64 = 1 << 2;
 
-/// In this mode, pending operations do not fail when the other side ends. Transports through shared
-/// memory do not notice the end of the other side (version 1.13), so they need this mode.
+/// Transports through shared memory do not notice the end of the other side (1.13), and need this
+/// mode, in which pending operations do not fail.
 pub(super) const ERRORS_NONE: c_int = 0;
 pub(super) const ERRORS_PEER: c_int = 1;
 
@@ -113,8 +106,7 @@ pub(super) const MAP_FLAGS: u64 = 1 << 2;
 pub(super) const MAP_PROTECTION: u64 = 1 << 3;
 /// This process reads and writes. Other processes only read, if the transport can enforce that.
 pub(super) const PROTECTION_OTHERS_READ: c_uint = 1 | 1 << 1 | 1 << 8;
-/// The library allocates the memory. If possible, the library allocates memory that other processes
-/// can read without the help of this process.
+/// The library allocates the memory, if possible such that other processes can read it alone.
 pub(super) const MAP_ALLOCATE: c_uint = 1 << 1;
 
 /// `ucp_mem_map_params_t`
@@ -141,7 +133,6 @@ pub(super) struct MemoryFacts {
 }
 
 pub(super) const OP_FLAGS: u32 = 1 << 4;
-/// Closes without waiting for the other side.
 pub(super) const CLOSE_FORCE: u32 = 1;
 
 /// `ucp_request_param_t`
@@ -160,7 +151,6 @@ pub(super) struct RequestParams {
 }
 
 impl RequestParams {
-    /// Creates parameters with these flags, and without other fields. 0 means no flags.
     pub(super) fn new(flags: u32) -> RequestParams {
         RequestParams {
             fields: if flags == 0 { 0 } else { OP_FLAGS },
@@ -177,10 +167,8 @@ impl RequestParams {
     }
 }
 
-/// Declares a table of functions, and the code that fills it from the library.
 macro_rules! functions {
     ($($name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        /// The functions of the library that this crate calls.
         pub(super) struct Functions {
             $(pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
         }
@@ -231,11 +219,7 @@ functions! {
     ucs_global_opts_set_value: fn(*const c_char, *const c_char) -> Status;
 }
 
-/// The functions of the library. The first call loads the library; if that fails, the next call
-/// tries again.
-///
-/// # Errors
-/// The call fails if the library is not installed, or is too old.
+/// The first call loads the library; if it is not installed or too old, the next call tries again.
 pub(super) fn functions() -> Result<&'static Functions, String> {
     static LOADED: OnceLock<Functions> = OnceLock::new();
     match LOADED.get() {
@@ -268,8 +252,7 @@ fn load() -> Result<Functions, String> {
     }
     if std::env::var_os("UCX_LOG_LEVEL").is_none() {
         // By default the library logs to standard output, which is for the results of this program.
-        // Failures are returned as errors in any case. A version that does not know this setting
-        // continues to log. SAFETY: both strings are terminated by zero.
+        // SAFETY: both strings are terminated by zero.
         let _ = unsafe {
             (functions.ucs_global_opts_set_value)(c"LOG_LEVEL".as_ptr(), c"fatal".as_ptr())
         };
@@ -278,15 +261,13 @@ fn load() -> Result<Functions, String> {
 }
 
 impl Functions {
-    /// The library's text for this status.
     pub(super) fn text(&self, status: Status) -> String {
-        // SAFETY: for any number the function returns a string terminated by zero that lives as
-        // long as the library or the thread.
+        // SAFETY: for any number, the result is a zero-terminated string as long as the library
+        // lives.
         let text = unsafe { CStr::from_ptr((self.ucs_status_string)(status)) };
         text.to_string_lossy().into_owned()
     }
 
-    /// Returns an error unless the status is success.
     pub(super) fn check(&self, what: &str, status: Status) -> Result<(), String> {
         match status {
             OK => Ok(()),
@@ -295,7 +276,6 @@ impl Functions {
     }
 }
 
-/// The error that this pointer encodes, if it encodes one.
 pub(super) fn error_of(pointer: StatusPointer) -> Option<Status> {
     let address = pointer as isize;
     // A status fits a byte, so the cast is lossless.
@@ -311,8 +291,7 @@ mod tests {
 
     use super::*;
 
-    /// A C program that prints the sizes, offsets and constants of the header, for comparison with
-    /// those in this file.
+    /// Prints the sizes, offsets and constants of the header.
     const PROGRAM: &str = r#"
 #include <stddef.h>
 #include <stdio.h>

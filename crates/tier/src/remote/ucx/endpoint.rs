@@ -8,31 +8,25 @@ use std::time::{Duration, Instant};
 
 use super::{Worker, api};
 
-/// The maximum wait for the end of a connection, if the other side does not answer.
 const CLOSING: Duration = Duration::from_millis(500);
 
-/// A connection of a worker to another worker. The connection must be [closed](Self::close) before
-/// the worker is dropped, and dropped after the worker.
+/// A connection of a worker to another one, [closed](Self::close) before the worker is dropped, and
+/// dropped after it.
 pub(super) struct Endpoint {
     raw: api::Endpoint,
-    /// Whether UCX notices when the other side is gone.
     notices: bool,
-    /// The reason why the endpoint failed; [`api::OK`] if it has not failed. While the worker
-    /// lives, the library may write here.
+    /// [`api::OK`] without a failure. While the worker lives, the library may write here.
     failed: Arc<AtomicI8>,
 }
 
-/// The bytes of an address or a key from the other side, followed by zeros. UCX is not told how
-/// many bytes there are. It relies on lengths of one or two bytes inside the bytes. If such a
-/// length is wrong, UCX reads beyond the end, into these zeros and not into other memory. The head
-/// of the module `ucx` says how far the bytes themselves are trusted.
+/// An address or a key, followed by zeros. UCX relies on lengths inside these bytes. If a length is
+/// wrong, UCX reads the zeros, and no other memory.
 pub(super) fn padded(bytes: &[u8]) -> Vec<u8> {
     let mut padded = bytes.to_vec();
     padded.resize(bytes.len() + (256 << 10), 0);
     padded
 }
 
-/// The callback for a failed endpoint, whose requests fail as well.
 extern "C" fn note(of: *mut c_void, _: api::Endpoint, status: api::Status) {
     // SAFETY: the pointer is the number of an endpoint, which lives as long as its worker; only the
     // library calls this, with that pointer.
@@ -41,8 +35,6 @@ extern "C" fn note(of: *mut c_void, _: api::Endpoint, status: api::Status) {
 }
 
 impl Endpoint {
-    /// Connects to another worker. If the transport can notice the end of the other side, UCX
-    /// watches for it.
     pub(super) fn new(worker: &Worker, address: &[u8]) -> Result<Endpoint, String> {
         let functions = worker.functions();
         let (address, failed) = (padded(address), Arc::new(AtomicI8::new(api::OK)));
@@ -88,22 +80,18 @@ impl Endpoint {
         ))
     }
 
-    /// The library's handle.
     pub(super) fn raw(&self) -> api::Endpoint {
         self.raw
     }
 
-    /// Returns an error with the reason if the connection has failed.
     pub(super) fn check(&self, worker: &Worker) -> Result<(), String> {
         let failed = self.failed.load(Ordering::SeqCst);
         worker.functions().check("reach the other side", failed)
     }
 
-    /// Closes the connection without waiting for the other side, which may no longer exist.
-    /// Afterwards the connection must not be used.
+    /// Does not wait for the other side. Afterwards the connection must not be used.
     pub(super) fn close(&self, worker: &Worker) {
-        // If UCX does not notice the end of the other side, a forced close is impossible, and the
-        // other side may no longer exist. Then the endpoint ends with the worker.
+        // If UCX does not notice the end of the other side, it cannot force a close.
         if !self.notices {
             return;
         }
@@ -119,8 +107,7 @@ impl Endpoint {
             {
                 worker.progress();
             }
-            // SAFETY: there is no other reference to it. A request in progress is freed when it is
-            // done.
+            // SAFETY: nothing else refers to it. A request in progress is freed when it is done.
             unsafe { (functions.ucp_request_free)(closing) };
         }
     }

@@ -11,42 +11,33 @@ use crate::remote::Fault;
 use crate::remote::state::Asked;
 use crate::remote::wire::REACH;
 
-/// The position of a file in the server's memory.
 struct Reached {
     key: api::Key,
     start: u64,
     len: u64,
 }
 
-/// A read in flight. The library writes to its block until the request is done, or the worker is
-/// destroyed.
+/// The library writes to the block until the request is done, or the worker is destroyed.
 struct Running {
     request: *mut c_void,
     asked: Asked,
 }
 
-/// A UCX connection, beside the TCP connection that set it up.
 pub(in crate::remote) struct Lane {
-    /// Declared before the blocks: after the connection is dropped, nothing writes to the blocks.
+    /// Declared before the blocks: after the connection is dropped, nothing writes to them.
     connection: Connection,
-    /// The files whose position was requested, by the tag of the request.
     reaching: HashMap<u64, u64>,
-    /// For each file, the reads that wait for the position of the file. Each read has its offset in
-    /// the file.
+    /// For each file, the reads that wait for its position, with their offsets.
     waiting: HashMap<u64, Vec<(u64, Asked)>>,
     running: Vec<Running>,
-    /// Reads that completed at once.
     done: Vec<Asked>,
     failed: Option<Fault>,
 }
 
-/// The UCX part of a lane. If it is dropped, the connection is closed without waiting for the
-/// server, which may no longer exist.
+/// Its drop closes the connection without waiting for the server, which may no longer exist.
 struct Connection {
-    /// Declared before the endpoint, so that the worker is dropped first: until then, the worker
-    /// may report failures to the endpoint.
+    /// Declared before the endpoint, to which the worker may report failures until its drop.
     worker: Worker,
-    /// The server's address and the endpoint, after the server has sent its address.
     endpoint: Option<(Vec<u8>, Endpoint)>,
     files: HashMap<u64, Reached>,
 }
@@ -69,8 +60,6 @@ fn nonsense(what: &str) -> Fault {
 }
 
 impl Lane {
-    /// Creates a lane to a server, which is not contacted yet. `loopback` is true if the server is
-    /// on this machine.
     pub(in crate::remote) fn new(loopback: bool) -> Result<Lane, String> {
         Ok(Lane {
             connection: Connection {
@@ -86,13 +75,11 @@ impl Lane {
         })
     }
 
-    /// Whether no read is in flight.
     pub(in crate::remote) fn is_idle(&self) -> bool {
         self.running.is_empty() && self.waiting.is_empty() && self.done.is_empty()
     }
 
-    /// Reads bytes of a file into the block of `asked`. Returns `true` if the caller must first
-    /// request the position of the file from the server.
+    /// Returns `true` if the caller must first request the position of the file.
     pub(in crate::remote) fn submit(&mut self, file: u64, offset: u64, asked: Asked) -> bool {
         if self.connection.files.contains_key(&file) {
             self.get(file, offset, asked);
@@ -103,18 +90,15 @@ impl Lane {
         waiting.len() == 1
     }
 
-    /// Records that the position of a file was requested with this tag.
     pub(in crate::remote) fn asks(&mut self, tag: u64, file: u64) {
         self.reaching.insert(tag, file);
     }
 
-    /// Whether a position was requested with this tag.
     pub(in crate::remote) fn is_asked(&self, tag: u64) -> bool {
         self.reaching.contains_key(&tag)
     }
 
-    /// Handles the server's refusal to give a position. Returns the reads that wait for the
-    /// position.
+    /// Returns the reads that wait for the refused position.
     pub(in crate::remote) fn refused(&mut self, tag: u64) -> Vec<Asked> {
         let file = self.reaching.remove(&tag);
         let waiting = file.and_then(|file| self.waiting.remove(&file));
@@ -122,8 +106,6 @@ impl Lane {
         waiting.map(|(_, asked)| asked).collect()
     }
 
-    /// Handles the server's answer with the position of a file of `len` bytes, and begins the
-    /// waiting reads.
     pub(in crate::remote) fn reached(
         &mut self,
         tag: u64,
@@ -221,7 +203,6 @@ impl Lane {
         self.running.push(Running { request, asked });
     }
 
-    /// Fails the connection, together with a read that cannot be performed.
     fn refuse(&mut self, asked: Asked, what: &str) {
         self.failed.get_or_insert(nonsense(what));
         let request = null_mut();
@@ -234,7 +215,6 @@ impl Lane {
             .get_or_insert(Fault::Closed(format!("UCX: {text}")));
     }
 
-    /// Advances reads without waiting. Returns the completed reads.
     pub(in crate::remote) fn progress(&mut self) -> Result<Vec<Asked>, Fault> {
         if !self.running.is_empty() {
             while self.connection.worker.progress() {}
@@ -251,8 +231,7 @@ impl Lane {
             match status {
                 api::IN_PROGRESS => at += 1,
                 api::OK => {
-                    // SAFETY: the request is done, and no other code frees it, since it leaves
-                    // `running` here.
+                    // SAFETY: the request is done, and leaves `running` here, so it is freed once.
                     unsafe { (functions.ucp_request_free)(request) };
                     self.done.push(self.running.swap_remove(at).asked);
                 }
@@ -268,8 +247,7 @@ impl Lane {
         }
     }
 
-    /// Makes the lane's descriptor readable at the next event. The result is `false` if an event is
-    /// pending already.
+    /// Makes the lane's descriptor readable at the next event; `false` if one is pending already.
     pub(in crate::remote) fn arm(&self) -> Result<bool, Fault> {
         self.connection.worker.arm().map_err(Fault::Closed)
     }
@@ -278,7 +256,6 @@ impl Lane {
         self.connection.worker.fd()
     }
 
-    /// Ends the lane and returns the reads in flight.
     pub(in crate::remote) fn end(self) -> Vec<Asked> {
         let Lane {
             connection,

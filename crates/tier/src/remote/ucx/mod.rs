@@ -1,6 +1,5 @@
-//! UCX as a transport to memory servers and between the servers of DistVS (feature `ucx`). UCX uses
-//! RDMA if the machines have it, shared memory on one machine, and TCP for trials. Reads of files
-//! are one-sided:
+//! UCX as a transport to memory servers and between the servers of DistVS (feature `ucx`): over
+//! RDMA, shared memory on one machine, or TCP for trials. Reads of files are one-sided:
 //!
 //! ```text
 //!   client                                         server
@@ -11,33 +10,20 @@
 //!   TCP: Target, a thread of the server, answers
 //! ```
 //!
-//! Greetings use TCP as usual. TCP also carries the opening of files, writes of files, and reads
-//! that request one range at a time. Only the reads of searches go through UCX. The TCP connection
-//! stays open beside UCX. When the TCP connection ends, the server closes the files, and all reads
-//! fail at once, even if UCX has not noticed that no answer will come.
+//! Only the reads of searches go through UCX; greetings and all other requests use TCP. When the
+//! TCP connection ends, the server closes the files, and all reads fail at once. Between servers of
+//! DistVS, `stream.rs` carries bytes in both directions.
 //!
-//! `target.rs` is the server's side, and `lane.rs` is the client's. `endpoint.rs` is a connection
-//! to another process, and `api.rs` declares the used part of the library. Servers of DistVS
-//! exchange messages that the other side must answer. For these, `stream.rs` carries bytes in both
-//! directions.
+//! **UCX has no authentication.** If a network card performs the reads, any process with the key of
+//! a piece of memory (32 bits) can read it. So UCX, like RDMA, is for machines that trust each
+//! other. To a server on loopback, both sides use only the loopback device, unless
+//! `UCX_NET_DEVICES` names others. The client passes address and keys to UCX only after the server
+//! has proved that it knows the secret.
 //!
-//! **UCX has no authentication.** If a network card performs the reads, any process that has the
-//! key of a piece of memory (32 bits) can read that memory. So UCX, like RDMA, is for machines that
-//! trust each other. If the server is on loopback, both sides use only the loopback device, unless
-//! `UCX_NET_DEVICES` names other devices.
-//!
-//! The address and the keys of a server of files are passed to UCX unchanged, but only after the
-//! server has proved that it knows the client's secret. This module checks the lengths of files,
-//! and pages have checksums. Between servers of DistVS, both addresses are sealed with the secret
-//! (`stream.rs`).
-//!
-//! **TCP needs an explicit setting.** Over TCP, UCX encrypts nothing, emulates one-sided reads, and
-//! accepts bytes from any process that reaches the port that UCX chose. So any process that reaches
-//! the port can read *all* memory of the server. If a client is killed while an answer is in
-//! transit, UCX 1.13 ends the *server* (`ucs_fatal` in `ucp_request_send`: "unexpected error:
-//! Endpoint timeout"; the setting `PROTO_ENABLE` changes nothing). So TCP is excluded from UCX's
-//! choices, unless `UCX_TLS` in the environment names transports. Such a setting is for trials
-//! without an RDMA card.
+//! **TCP needs an explicit setting** (`UCX_TLS`), for trials without an RDMA card: any process that
+//! reaches UCX's port can read *all* memory of the server, unencrypted. If a client is killed while
+//! an answer is in transit, UCX 1.13 ends the *server* (`ucs_fatal` in `ucp_request_send`:
+//! "unexpected error: Endpoint timeout"; `PROTO_ENABLE` changes nothing).
 
 mod api;
 mod endpoint;
@@ -58,23 +44,19 @@ use api::{Functions, functions};
 /// Whether the library is available.
 ///
 /// # Errors
-/// The error has the reason why the library is not available, and the remedy.
+/// The error has the reason and the remedy.
 pub fn available() -> Result<(), String> {
     functions().map(|_| ())
 }
 
-/// The purpose of a context, by which UCX chooses its devices.
 #[derive(Clone, Copy)]
 enum Use {
-    /// One-sided reads.
     Reads,
-    /// Bytes in both directions.
     Streams,
 }
 
-/// If UCX was told to use TCP, warns in the log of the consequences.
 fn warn_of_tcp(what: &str) {
-    // If the variable is not set, TCP is excluded (`Context::new`).
+    // Without the variable, TCP is excluded (`Context::new`).
     let transports = std::env::var_os("UCX_TLS").unwrap_or_default();
     let transports = transports.to_string_lossy();
     if lets_tcp_in(&transports) {
@@ -82,10 +64,10 @@ fn warn_of_tcp(what: &str) {
     }
 }
 
-/// Whether UCX uses TCP with this list of transports. Its functions do not report it (1.13).
+/// The functions of UCX do not report whether it uses TCP (1.13).
 fn lets_tcp_in(transports: &str) -> bool {
     let has = |list: &str, names: &[&str]| {
-        // A name that begins with `\` means one transport, and not a group of transports.
+        // A name that begins with `\` means one transport, not a group.
         let mut all = list.split(',').map(|name| name.trim_start_matches('\\'));
         all.any(|name| names.contains(&name))
     };
@@ -95,20 +77,17 @@ fn lets_tcp_in(transports: &str) -> bool {
     }
 }
 
-/// The library with its settings, which `UCX_..` in the environment overrides.
 struct Context {
     functions: &'static Functions,
     raw: api::Context,
 }
 
-// SAFETY: the context was made for workers of several threads (`mt_workers_shared`), so the library
-// locks it.
+// SAFETY: the library locks a context for workers of several threads (`mt_workers_shared`).
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// Creates a context that uses the devices of the network, or only the devices of this machine.
     fn new(of: Use, loopback: bool) -> Result<Arc<Context>, String> {
         let functions = functions()?;
         let mut config = null_mut();
@@ -158,9 +137,7 @@ impl Context {
         Ok(Arc::new(Context { functions, raw }))
     }
 
-    /// The shared context for servers on this machine, or for servers elsewhere. For streams,
-    /// clients and servers share it. If the context cannot be created, the next caller tries again,
-    /// because a card may be available by then.
+    /// After a failure, the next caller tries again, because a card may be available by then.
     fn shared(of: Use, loopback: bool) -> Result<Arc<Context>, String> {
         static SHARED: [Mutex<Option<Arc<Context>>>; 4] = [const { Mutex::new(None) }; 4];
         let shared = &SHARED[2 * of as usize + usize::from(loopback)];
@@ -174,14 +151,12 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: workers and regions have a reference to the context, so none of them exists any
-        // more.
+        // SAFETY: workers and regions have a reference to the context, so none of them exists.
         unsafe { (self.functions.ucp_cleanup)(self.raw) };
     }
 }
 
-/// A worker of UCX. Endpoints and requests belong to a worker, and advance when its thread calls
-/// `progress`.
+/// Endpoints and requests belong to a worker, and advance when its thread calls `progress`.
 struct Worker {
     context: Arc<Context>,
     raw: api::Worker,
@@ -222,7 +197,7 @@ impl Worker {
         self.context.functions
     }
 
-    /// Advances pending work. The result is `false` if no work was pending.
+    /// Advances pending work; `false` if there was none.
     fn progress(&self) -> bool {
         // SAFETY: the worker lives. The worker is not `Send`. A stream is `Send`, and locks its
         // worker. So no other thread uses the worker now. The only callback of the worker stores a
@@ -230,8 +205,8 @@ impl Worker {
         unsafe { (self.functions().ucp_worker_progress)(self.raw) != 0 }
     }
 
-    /// Makes the worker's descriptor readable at the next event. Returns false if an event is
-    /// pending already, which `progress` has to process first.
+    /// Makes the worker's descriptor readable at the next event; false if `progress` must process a
+    /// pending event first.
     fn arm(&self) -> Result<bool, String> {
         // SAFETY: as in `progress`.
         match unsafe { (self.functions().ucp_worker_arm)(self.raw) } {
@@ -240,21 +215,18 @@ impl Worker {
         }
     }
 
-    /// The descriptor that becomes readable after `arm`.
     fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor is the worker's, which lives as long as the borrow.
         unsafe { BorrowedFd::borrow_raw(self.fd) }
     }
 
-    /// The address by which other processes reach the worker.
     fn address(&self) -> Result<Vec<u8>, String> {
         let (mut start, mut len) = (null_mut(), 0);
         // SAFETY: the worker lives; two places to write to.
         let got =
             unsafe { (self.functions().ucp_worker_get_address)(self.raw, &mut start, &mut len) };
         self.functions().check("give its address", got)?;
-        // SAFETY: the library gave this number of bytes there, which stay valid until they are
-        // released.
+        // SAFETY: the library gave this number of bytes there, valid until their release.
         let address = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), len) }.to_vec();
         // SAFETY: it was got above, of this worker.
         unsafe { (self.functions().ucp_worker_release_address)(self.raw, start) };

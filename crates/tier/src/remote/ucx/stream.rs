@@ -1,5 +1,5 @@
-//! A stream of bytes in both directions between two processes, which behaves like a socket. The
-//! servers of DistVS communicate through it.
+//! A stream of bytes through UCX between two processes, which behaves like a socket. The servers of
+//! DistVS communicate through it.
 //!
 //! ```text
 //!   client                                         server
@@ -11,29 +11,24 @@
 //! ```
 //!
 //! **UCX aborts a process that passes invalid bytes to UCX as an address.** So an address comes
-//! with a proof, keyed with the secret and the nonces of the greetings ([`Seal`]). So only a side
-//! that knows the secret can make the other side pass bytes to UCX, and only in this conversation.
-//! A worker takes descriptors and megabytes, so a server creates one only after the client has sent
-//! its address.
+//! with a proof of this conversation ([`Seal`]). A worker takes descriptors and megabytes, so a
+//! server creates one only after the client has sent its address.
 //!
 //! ```text
 //!   0 bytes of the address u32   4 the address, then zeros   REACH proof [32]   in all REACH + 32
 //! ```
 //!
-//! After this setup, all bytes go through UCX. The TCP connection stays open without traffic. The
-//! end of the TCP connection is the end of the stream, however a process ends, and even if the UCX
-//! transport does not notice. So any thread can end a stream by ending its socket.
+//! After this setup, all bytes go through UCX. The end of the TCP connection is the end of the
+//! stream, however a process ends, and even if UCX does not notice. So any thread can end a stream
+//! by ending its socket.
 //!
-//! Each stream has a worker on each side. Both directions lock the worker for one call of the
-//! library at a time, and no thread keeps the lock while it sleeps. If a reader finds no bytes, it
-//! arms the worker's descriptor and sleeps until the descriptor is readable. Meanwhile a writer may
-//! process a network event that the sleeping reader needs. Then the writer signals an eventfd, to
-//! wake the reader.
+//! Both directions lock the one worker of a side for one call of the library at a time, and never
+//! while they sleep. A reader without bytes arms the worker's descriptor and sleeps. If a writer
+//! then processes an event that the reader needs, the writer signals an eventfd.
 //!
-//! Written bytes are copied. One piece is in transit at a time, and the next piece waits until it
-//! has been sent. So if a side does not read, the other side's writes wait when the network is
-//! full. Bytes that arrive while this side waits to write are stored in memory; all later bytes
-//! wait in the network. If a side ends the stream, the bytes that it wrote last may be lost.
+//! Written bytes are copied, and one piece is in transit at a time. So if a side does not read, the
+//! other side's writes wait. Bytes that arrive while this side waits to write are stored in memory.
+//! If a side ends the stream, its last bytes may be lost.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -54,20 +49,15 @@ use crate::remote::notice_when_gone;
 use crate::remote::ring::{SPIN, is_over, ring};
 use crate::remote::wire::{Proof, REACH, Seal, Side};
 
-/// The smallest size of a UCX address in bytes: a head, the number of its worker, and a device.
+/// The bytes of a head, the number of the worker, and a device.
 const LEAST_ADDRESS: usize = 1 + 8 + 1;
-/// The maximum number of bytes that are sent in one step.
 const PIECE: usize = 64 << 10;
-/// The first bytes through UCX.
 const HELLO: &[u8; 16] = b"STRATANN UCX 1.\n";
-/// The longest sleep of a waiting thread that no event may wake: if a transport cannot send now, it
-/// may not report when it can send again.
+/// If a transport cannot send now, no event may report when it can, so a sleep is short.
 const NAP: Duration = Duration::from_micros(100);
-/// The longest sleep of a writer that waits for an event, because the reader may have processed
-/// that event already.
+/// The longest sleep of a writer for an event, which the reader may have processed already.
 const DOZE: Duration = Duration::from_millis(1);
 
-/// The error of a stream that UCX reports as ended.
 fn broken(text: String) -> io::Error {
     io::Error::new(ErrorKind::ConnectionReset, text)
 }
@@ -88,8 +78,7 @@ impl Streams {
     /// Loads the library. `loopback` is true if both sides are on this machine.
     ///
     /// # Errors
-    /// The call returns [`TierError::Unsupported`] if there is no library, or it finds no device to
-    /// use.
+    /// [`TierError::Unsupported`] if there is no library or no device to use.
     pub fn new(loopback: bool) -> Result<Streams, TierError> {
         let context = Context::shared(Use::Streams, loopback);
         match context {
@@ -101,11 +90,10 @@ impl Streams {
         }
     }
 
-    /// Like [`new`](Self::new), for a server. Settings that are for trials only cause a warning in
-    /// the log.
+    /// Like [`new`](Self::new), for a server: settings for trials only cause a warning in the log.
     ///
     /// # Errors
-    /// The call fails as [`new`](Self::new) does.
+    /// Fails as [`new`](Self::new) does.
     pub fn serving(loopback: bool) -> Result<Streams, TierError> {
         let streams = Self::new(loopback)?;
         warn_of_tcp(
@@ -114,13 +102,10 @@ impl Streams {
         Ok(streams)
     }
 
-    /// Sets up a stream with the other side of a connection, after the greetings have admitted both
-    /// sides. `seal` is from these greetings. From here on the stream owns the connection.
+    /// Sets up a stream over a connection, with the `seal` of its greetings.
     ///
     /// # Errors
-    /// The call fails if the other side ends the connection, or sends invalid bytes or bytes
-    /// without a valid seal. The call also fails if UCX cannot connect, or no bytes arrive through
-    /// UCX in time.
+    /// Fails if the other side ends, sends no valid seal, or is not reached through UCX in time.
     pub fn over(
         &self,
         socket: TcpStream,
@@ -150,8 +135,7 @@ impl Streams {
         notice_when_gone(&socket)?;
         socket.set_nonblocking(true)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        // No event is processed before the endpoint exists. No step between the creation of the
-        // endpoint and its storage beside the worker can fail.
+        // No event is processed before the endpoint exists. No step before its storage can fail.
         let endpoint = Endpoint::new(&worker, &theirs).map_err(io::Error::other)?;
         let line = Arc::new(Line {
             bell,
@@ -185,7 +169,6 @@ impl Streams {
     }
 }
 
-/// Sends the address of a worker to the other side.
 fn tell(to: &mut Timed, worker: &Worker, side: Side, seal: &Seal) -> io::Result<()> {
     let address = worker.address().map_err(io::Error::other)?;
     let mut bytes = (address.len() as u32).to_le_bytes().to_vec();
@@ -202,7 +185,6 @@ fn tell(to: &mut Timed, worker: &Worker, side: Side, seal: &Seal) -> io::Result<
     to.write_all(&bytes)
 }
 
-/// Receives the address of the other side.
 fn told(from: &mut Timed, by: Side, seal: &Seal) -> io::Result<Vec<u8>> {
     let (mut bytes, mut proof): (_, Proof) = ([0; REACH], [0; 32]);
     let ended = |error: io::Error| match error.kind() {
@@ -237,7 +219,7 @@ pub struct UcxStream {
     writer: UcxWriter,
 }
 
-/// The reading half. Both halves may be used by different threads.
+/// The reading half, for a thread of its own.
 pub struct UcxReader {
     line: Arc<Line>,
     limit: Option<Duration>,
@@ -249,29 +231,22 @@ pub struct UcxWriter {
     limit: Option<Duration>,
 }
 
-/// The state that both halves share.
 struct Line {
     inside: Mutex<Inside>,
-    /// The worker's descriptor.
     wakes: RawFd,
-    /// An eventfd that wakes a reader if the worker's descriptor may not wake it.
     bell: OwnedFd,
     /// A non-blocking socket. Its end is the end of the stream.
     socket: TcpStream,
-    /// Whether the other side has ended, or this side has ended the stream.
     over: AtomicBool,
 }
 
-/// The UCX part of a stream.
 struct Inside {
-    /// Declared before all data to which it may write, or from which it may read, while it lives.
+    /// Declared before all data that it may access while it lives.
     worker: Worker,
     endpoint: Endpoint,
-    /// The request of a piece in transit, which the library reads.
     sending: Option<NonNull<std::ffi::c_void>>,
     piece: Vec<u8>,
     came: Option<Came>,
-    /// Whether the reader sleeps.
     sleeps: bool,
 }
 
@@ -279,8 +254,7 @@ struct Inside {
 // thread at a time use the worker (`api::SERIALIZED`).
 unsafe impl Send for Inside {}
 
-/// Bytes that have arrived and were not all read. They belong to the library until they are
-/// released.
+/// Bytes that have arrived and were not all read; the library owns them until their release.
 struct Came {
     start: NonNull<u8>,
     len: usize,
@@ -288,7 +262,6 @@ struct Came {
 }
 
 impl Inside {
-    /// The next bytes that have arrived, if there are any.
     fn next(&self) -> io::Result<Option<Came>> {
         let functions = self.worker.functions();
         let mut len = 0;
@@ -300,7 +273,6 @@ impl Inside {
         Ok(NonNull::new(start.cast()).map(|start| Came { start, len, at: 0 }))
     }
 
-    /// Reads bytes that have arrived; returns their number.
     fn take(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let mut taken = 0;
         while taken < out.len() {
@@ -311,8 +283,7 @@ impl Inside {
                     None => break,
                 },
             };
-            // SAFETY: the library gave this number of bytes there, which stay valid until they are
-            // released.
+            // SAFETY: the library gave this number of bytes there, valid until their release.
             let bytes = unsafe { std::slice::from_raw_parts(came.start.as_ptr(), came.len) };
             let rest = &bytes[came.at..];
             let count = rest.len().min(out.len() - taken);
@@ -334,8 +305,8 @@ impl Inside {
         unsafe { (functions.ucp_stream_data_release)(self.endpoint.raw(), start) };
     }
 
-    /// Like [`take`](Self::take), but also processes network events. The call stops as soon as
-    /// there are bytes, so that later bytes wait in the network.
+    /// Like [`take`](Self::take), but also processes network events. Stops as soon as there are
+    /// bytes, so that later bytes wait in the network.
     fn receive(&mut self, out: &mut [u8]) -> io::Result<usize> {
         loop {
             let taken = self.take(out)?;
@@ -345,7 +316,6 @@ impl Inside {
         }
     }
 
-    /// Whether the last piece has been sent.
     fn is_sent(&mut self) -> io::Result<bool> {
         let Some(request) = self.sending else {
             return Ok(true);
@@ -363,12 +333,10 @@ impl Inside {
         Ok(true)
     }
 
-    /// Returns an error if UCX has noticed the end of the other side.
     fn check(&self) -> io::Result<()> {
         self.endpoint.check(&self.worker).map_err(broken)
     }
 
-    /// Sends bytes, if the last piece has been sent. Returns the number of bytes that were taken.
     fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.check()?;
         let functions = self.worker.functions();
@@ -419,7 +387,6 @@ impl Line {
         self.over.load(Ordering::SeqCst)
     }
 
-    /// Checks whether the other side has ended.
     fn look(&self) -> bool {
         if is_over(&self.socket) {
             self.over.store(true, Ordering::SeqCst);
@@ -427,7 +394,6 @@ impl Line {
         self.is_over()
     }
 
-    /// Releases the lock, and wakes the reader if it sleeps.
     fn wake(&self, mut inside: MutexGuard<'_, Inside>) {
         let sleeps = std::mem::take(&mut inside.sleeps);
         drop(inside);
@@ -436,8 +402,7 @@ impl Line {
         }
     }
 
-    /// Sleeps until an event, for `most` at the longest. The socket is always a source of events.
-    /// The worker is a source if `armed` is set, and the bell if `reads` is set.
+    /// Sleeps until an event, for `most` at the longest. `armed` adds the worker, `reads` the bell.
     fn sleep(&self, armed: bool, reads: bool, most: Option<Duration>) -> io::Result<()> {
         let of = |wanted: bool| match wanted {
             true => PollFlags::IN,
@@ -458,7 +423,6 @@ impl Line {
             self.look();
         }
         if bell {
-            // For a new reason to wake, the bell is signalled again.
             let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
         }
         Ok(())
@@ -469,9 +433,8 @@ impl Line {
         unsafe { BorrowedFd::borrow_raw(self.wakes) }
     }
 
-    /// Sleeps until there may be bytes or space, for `left` at the longest. `busy` is the result of
-    /// the previous call. The result is true if the worker's descriptor could not be armed because
-    /// the worker had a pending event.
+    /// Sleeps for `left` at the longest. Returns true if the worker's descriptor could not be
+    /// armed, because of a pending event.
     fn wait(
         &self,
         mut inside: MutexGuard<'_, Inside>,
@@ -485,7 +448,6 @@ impl Line {
         let most = match (armed, reads) {
             (true, true) => None,
             (true, false) => Some(DOZE),
-            // Events that arrived meanwhile are processed first.
             (false, _) if !busy => return Ok(true),
             (false, _) => Some(NAP),
         };
@@ -500,12 +462,11 @@ impl Line {
             let mut inside = self.inside();
             inside.sleeps = false;
             let got = inside.receive(out)?;
-            // Bytes that arrived before the end of the stream are read before the end is reported.
+            // Bytes that arrived before the end are read before the end is reported.
             if got > 0 || out.is_empty() || over {
                 return Ok(got);
             }
-            // If a piece cannot be sent, this read reports the failure too, because perhaps no
-            // thread writes.
+            // This read also reports a piece that cannot be sent, since perhaps no thread writes.
             let sent = inside.is_sent().map(|_| ());
             if let Err(error) = sent.and_then(|()| inside.check()) {
                 drop(inside);
@@ -538,7 +499,6 @@ impl Line {
             if inside.is_sent()? {
                 let count = inside.send(bytes)?;
                 if inside.sending.is_some() {
-                    // The woken reader advances the piece.
                     self.wake(inside);
                 }
                 return Ok(count);
@@ -560,8 +520,8 @@ impl Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        // The socket is shut down before UCX informs the other side. So the other side sees an end
-        // and not an error. If the other side has ended, the shutdown fails, which is harmless.
+        // The socket is shut down before UCX informs the other side, so that it sees an end and not
+        // an error. A failure is harmless: the other side has ended.
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
@@ -573,7 +533,6 @@ impl fmt::Debug for UcxStream {
 }
 
 impl UcxStream {
-    /// Verifies that bytes pass through in both directions.
     fn greet(&mut self, side: Side, until: Instant) -> io::Result<()> {
         if side == Side::Client {
             self.write_all(HELLO)?;
@@ -613,7 +572,7 @@ impl UcxStream {
         self.writer.set_timeout(limit);
     }
 
-    /// The socket beside the stream. Its end is the end of the stream.
+    /// The socket beside the stream, which ends with it.
     pub fn socket(&self) -> &TcpStream {
         self.reader.socket()
     }
@@ -625,7 +584,7 @@ impl UcxReader {
         self.limit = limit;
     }
 
-    /// The socket beside the stream. Its end is the end of the stream.
+    /// The socket beside the stream, which ends with it.
     pub fn socket(&self) -> &TcpStream {
         &self.line.socket
     }
@@ -639,8 +598,7 @@ impl UcxWriter {
 }
 
 impl AsFd for UcxStream {
-    /// A descriptor. If a read has found no bytes, the descriptor becomes readable when bytes
-    /// arrive.
+    /// After a read without bytes, the descriptor becomes readable when bytes arrive.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.reader.line.wakes()
     }
@@ -685,7 +643,6 @@ mod tests {
     use std::net::TcpListener;
     use std::thread;
 
-    /// Creates both ends of a stream; `None` if there is no library.
     fn pair() -> Option<(UcxStream, UcxStream)> {
         let streams = match Streams::new(true) {
             Ok(streams) => streams,
@@ -704,7 +661,6 @@ mod tests {
         }))
     }
 
-    /// The seal of the conversation with this number.
     fn seal(of: u8) -> Seal {
         let secret = Secret::new(b"a secret of streams through UCX").unwrap();
         secret.seal([&[of; 32], &[2; 32]])
@@ -785,7 +741,6 @@ mod tests {
         let right = sent.clone();
         let echo = thread::spawn(move || {
             let mut all = vec![0; right.len()];
-            // The length of a piece does not divide the length of a transfer.
             for piece in all.chunks_mut(77_777) {
                 server.read_exact(piece).unwrap();
             }
@@ -797,7 +752,6 @@ mod tests {
         let mut back = vec![0; sent.len()];
         client.read_exact(&mut back).unwrap();
         assert!(back == sent);
-        // If the socket ends, the stream ends on both sides.
         let server = echo.join().unwrap();
         server.socket().shutdown(Shutdown::Both).unwrap();
         assert_eq!(client.read(&mut [0]).unwrap(), 0);
@@ -844,7 +798,6 @@ mod tests {
         assert!(began.elapsed() >= Duration::from_millis(300));
         let spent = crate::process::thread_cpu_time() - cpu;
         assert!(spent < Duration::from_millis(100), "{spent:?}");
-        // If the other side does not read, a writer also waits no longer than its limit.
         client.set_write_timeout(Some(Duration::from_millis(50)));
         let began = Instant::now();
         let error = client.write_all(&bytes(256 << 20)).unwrap_err();
@@ -860,7 +813,6 @@ mod tests {
         let Some((client, server)) = pair() else {
             return;
         };
-        // If a wake were lost, a read would end at its time limit.
         let turns = |stream: UcxStream, begins: bool| {
             let (mut reader, mut writer) = stream.split();
             reader.set_timeout(Some(Duration::from_secs(20)));

@@ -1,4 +1,4 @@
-//! The server's side: memory that clients read, and a thread that answers if the transport has no
+//! The server's side: memory that clients read, and a thread that answers for transports without
 //! one-sided reads.
 
 use std::fmt;
@@ -17,16 +17,13 @@ use crate::remote::Server;
 use crate::remote::wire::REACH;
 use crate::threads;
 
-/// The interval at which the thread checks whether to stop.
 const LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
-/// The time for which memory stays allocated after its last reader has ended. This is several times
-/// the longest wait of a client for an answer, so a read in transit still finds the memory.
+/// Memory stays several times as long as a client waits, so that a read in transit finds it.
 const RETIRED: Duration = Server::PATIENCE.saturating_mul(3);
 
-/// Memory that is kept until no read of it can be in transit.
 type Kept = Arc<dyn Send + Sync>;
 
 /// The memory that clients read through UCX.
@@ -63,12 +60,10 @@ fn failed(reason: String) -> TierError {
 }
 
 impl Target {
-    /// Starts the thread. If `loopback` is set, only processes on this machine can reach the
-    /// thread.
+    /// Starts the thread, with `loopback` for processes on this machine only.
     ///
     /// # Errors
-    /// The call returns [`TierError::Unsupported`] if there is no library, it finds no device to
-    /// use, or the thread cannot be started.
+    /// [`TierError::Unsupported`] without a library or a device, or if no thread can start.
     pub fn start(loopback: bool) -> Result<Target, TierError> {
         let context = Context::new(Use::Reads, loopback).map_err(failed)?;
         warn_of_tcp(
@@ -104,7 +99,7 @@ impl Target {
     /// Allocates `len` zero bytes that clients can read.
     ///
     /// # Errors
-    /// The call returns [`TierError::Unsupported`] if there is no memory.
+    /// [`TierError::Unsupported`] if there is no memory.
     pub fn allocate(&self, len: usize) -> Result<Region, TierError> {
         let functions = self.context.functions;
         let params = api::MapParams {
@@ -154,8 +149,7 @@ impl Target {
         let packed =
             unsafe { (functions.ucp_rkey_pack)(self.context.raw, memory, &mut start, &mut bytes) };
         functions.check("pack a key", packed).map_err(failed)?;
-        // SAFETY: the library gave this number of bytes there, which stay valid until they are
-        // released.
+        // SAFETY: the library gave this number of bytes there, valid until their release.
         region.key = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), bytes) }.to_vec();
         // SAFETY: it was made above, and is not used any more.
         unsafe { (functions.ucp_rkey_buffer_release)(start) };
@@ -172,7 +166,7 @@ impl Target {
     /// | 16 | | the server's address, then the key, then zeros |
     ///
     /// # Errors
-    /// The call returns [`TierError::Unsupported`] if the address and the key do not fit.
+    /// [`TierError::Unsupported`] if the address and the key do not fit.
     pub fn reach(&self, region: &Region) -> Result<Vec<u8>, TierError> {
         let mut bytes = (region.start.as_ptr() as u64).to_le_bytes().to_vec();
         for part in [&self.address, &region.key] {
@@ -190,7 +184,7 @@ impl Target {
         Ok(bytes)
     }
 
-    /// Keeps the memory that an ended client used, until none of its reads can be in transit.
+    /// Keeps an ended client's memory until none of its reads can be in transit.
     pub fn retire(&self, what: impl IntoIterator<Item = Kept>) {
         let until = Instant::now() + RETIRED;
         let all = what.into_iter().map(|what| (until, what));
@@ -198,7 +192,6 @@ impl Target {
     }
 }
 
-/// Answers reads until `stop` is set.
 fn answer(worker: &Worker, shared: &Shared) {
     while !shared.stop.load(Ordering::SeqCst) {
         while worker.progress() {}
@@ -211,7 +204,6 @@ fn answer(worker: &Worker, shared: &Shared) {
         match worker.arm() {
             Ok(true) => {
                 let mut fd = [PollFd::from_borrowed_fd(worker.fd(), PollFlags::IN)];
-                // The result does not matter, because the next round checks again.
                 let _ = poll(&mut fd, Some(&LOOK));
             }
             Ok(false) => {}
@@ -232,9 +224,7 @@ impl Drop for Target {
     }
 }
 
-/// Memory that clients can read. Clients must not write to it, although some transports would allow
-/// that. If a process writes nevertheless, bytes change while they are read, as in any shared
-/// memory, and the checksums of pages detect the change.
+/// Memory that clients can read. If a transport also lets them write, checksums of pages detect it.
 pub struct Region {
     context: Arc<Context>,
     memory: api::Memory,
@@ -275,8 +265,7 @@ impl DerefMut for Region {
 impl Drop for Region {
     fn drop(&mut self) {
         let functions = self.context.functions;
-        // SAFETY: the memory was mapped in `allocate`, with this context, and no reference to its
-        // bytes is left.
+        // SAFETY: mapped in `allocate`, with this context; no reference to its bytes is left.
         let unmapped = unsafe { (functions.ucp_mem_unmap)(self.context.raw, self.memory) };
         if let Err(error) = functions.check("unmap memory", unmapped) {
             tracing::warn!("{error}");

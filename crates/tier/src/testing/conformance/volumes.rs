@@ -13,7 +13,7 @@ use crate::volume::Volume;
 /// Checks a volume. `make` returns a new, empty volume.
 ///
 /// # Panics
-/// The function panics if the volume breaks a rule. The message names the rule.
+/// Panics with the name of a broken rule.
 pub fn conformance_volume(make: &dyn Fn() -> Arc<dyn Volume>) {
     let volume = make();
     files(volume.as_ref());
@@ -209,8 +209,6 @@ fn pages(volume: &dyn Volume) {
         file.len() == right.len() as u64,
         "{rule}: a file changed its length when it was opened"
     );
-    // The test writes whole blocks, then parts of blocks, and then whole blocks over the same
-    // bytes.
     let writes = [
         (2 * BLOCK, BLOCK),
         (5 * BLOCK, 2 * BLOCK),
@@ -245,7 +243,6 @@ fn pages(volume: &dyn Volume) {
             "{rule}: write {number} did not reach a tier"
         );
     }
-    // The test writes beyond the end of the file, and then queries the length.
     file.write_at(10 * BLOCK as u64, &[9; BLOCK])
         .unwrap_or_else(|e| fail(e));
     right.resize(10 * BLOCK, 0);

@@ -1,5 +1,4 @@
-//! The possible contents of a disk after a crash: the durable bytes and names, and some part of the
-//! unsynced changes.
+//! The possible contents of a disk after a crash.
 
 use std::sync::Arc;
 
@@ -10,10 +9,9 @@ use crate::testing::random::Random;
 /// The part of unsynced changes that survives a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// No unsynced bytes survive. The first few unsynced changes of names survive, in order, as
-    /// with a journal.
+    /// No unsynced bytes survive, and only the first few changes of names, as with a journal.
     Dropped,
-    /// All changes survive, but only a part of the last write, up to some boundary of 512 bytes.
+    /// All changes survive, but of the last write only a part, up to a boundary of 512 bytes.
     Torn,
     /// Any part survives: some writes, or some of their 4 KiB pages, and some names.
     Reordered,
@@ -25,10 +23,8 @@ impl Crash {
 }
 
 impl SimVolume {
-    /// Returns the contents of the disk after a crash, as a new, healthy volume without locks. The
-    /// crash happens now, unless the machine has crashed already. Different seeds keep different
-    /// parts of the unsynced changes. With several disks, the first disk loses changes by `mode`.
-    /// Each other disk loses changes by a mode that the seed chooses.
+    /// The contents of the disk after a crash, as a healthy volume without locks. The seed chooses
+    /// the surviving part, and for all disks except the first also the mode.
     pub fn crash_image(&self, seed: u64, mode: Crash) -> SimVolume {
         let state = self.lock_state();
         let mut disks = Vec::with_capacity(state.disks.len());
@@ -54,7 +50,6 @@ impl SimVolume {
 }
 
 impl Disk {
-    /// Returns a copy of the disk with the names that survive a crash.
     fn crashed(&self, mode: Crash, random: &mut Random) -> Disk {
         let mut names = self.durable_names.clone();
         let pending = &self.unsynced_names;
@@ -81,7 +76,6 @@ impl Disk {
     }
 }
 
-/// Reduces the files of a disk to the part that survives a crash.
 fn crash(inodes: &mut [Arc<Inode>], disk: usize, mode: Crash, random: &mut Random) {
     let of_disk = |inode: &&mut Arc<Inode>| inode.disk == disk;
     let last_write = inodes
@@ -93,7 +87,6 @@ fn crash(inodes: &mut [Arc<Inode>], disk: usize, mode: Crash, random: &mut Rando
         .max();
     for inode in inodes.iter_mut().filter(of_disk) {
         let mut bytes = inode.durable.clone();
-        // With probability 1/2, the file keeps all of its changes.
         let whole = random.coin();
         let by_page = random.coin();
         for (number, change) in &inode.unsynced {
@@ -119,16 +112,14 @@ fn crash(inodes: &mut [Arc<Inode>], disk: usize, mode: Crash, random: &mut Rando
     }
 }
 
-/// Applies a write up to some sector. The new length of the file may survive although the bytes do
-/// not.
+/// Applies a write up to some sector. The new length may survive although the bytes do not.
 fn tear(bytes: &mut Vec<u8>, change: &Change, random: &mut Random) {
     let Change::Write { offset, bytes: new } = change else {
         return;
     };
     let end = offset + new.len() as u64;
     let first = offset / SECTOR;
-    // The write may end at any boundary of sectors, from the boundary at or before its start to the
-    // last boundary inside it. At the first of these boundaries, no byte of the write survives.
+    // The write may end at any boundary of sectors; at the first one, no byte of it survives.
     let sectors = end.div_ceil(SECTOR) - first;
     let boundary = (first + random.below(sectors as usize) as u64) * SECTOR;
     let kept = boundary.saturating_sub(*offset) as usize;
@@ -146,7 +137,6 @@ fn tear(bytes: &mut Vec<u8>, change: &Change, random: &mut Random) {
     }
 }
 
-/// Applies parts of a change.
 fn scatter(bytes: &mut Vec<u8>, change: &Change, by_page: bool, random: &mut Random) {
     match change {
         Change::Write { offset, bytes: new } => {
@@ -165,7 +155,6 @@ fn scatter(bytes: &mut Vec<u8>, change: &Change, by_page: bool, random: &mut Ran
                         },
                     );
                 } else if (bytes.len() as u64) < next && random.coin() {
-                    // The length survives, but the bytes do not.
                     bytes.resize(next as usize, 0);
                 }
                 at = next;

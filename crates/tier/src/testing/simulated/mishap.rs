@@ -1,5 +1,4 @@
-//! A failure of a single operation of any kind. The operations before and after it work. Tests let
-//! each operation of their work fail in turn.
+//! A failure of a single operation of any kind, while all others work.
 
 use std::io;
 
@@ -45,14 +44,11 @@ pub enum Operation {
 /// The failure of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mishap {
-    /// The operation fails with `EIO`, and was not performed. For a sync, see
-    /// [`SimVolume::discard_failed_syncs`].
+    /// The operation fails with `EIO`, and was not performed ([`SimVolume::discard_failed_syncs`]).
     Undone,
-    /// The operation fails with `EIO`, although it was performed, like a rename over a network
-    /// whose reply was lost. An operation that only reads returns no data.
+    /// The operation fails with `EIO`, but was performed, like a rename whose reply was lost.
     Done,
-    /// The operation fails for lack of resources. If it needs a descriptor, it fails with `EMFILE`.
-    /// If it needs space, it fails with `ENOSPC`; a write fails after its first half was written.
+    /// The operation fails for lack of descriptors or space, a write after its first half.
     NoRoom,
 }
 
@@ -60,7 +56,6 @@ impl Mishap {
     /// All kinds of failures.
     pub const ALL: [Mishap; 3] = [Mishap::Undone, Mishap::Done, Mishap::NoRoom];
 
-    /// The error code with which the operating system reports this failure of an operation.
     fn code(self, operation: Operation) -> i32 {
         use Operation::{Len, List, Lock, Open, OpenTier, Read, TierRead};
         match (self, operation) {
@@ -71,19 +66,14 @@ impl Mishap {
     }
 }
 
-/// A mishap that waits for its operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trip {
-    /// The number of operations of the kind that still succeed.
     left: u64,
-    /// The kind of operation, or `None` for any kind.
     only: Option<Operation>,
     mishap: Mishap,
-    /// Whether all later operations fail too.
     stays: bool,
 }
 
-/// The outcome of an operation.
 pub(super) enum Verdict {
     Done,
     /// The operation returns an error, but its change is made, or may be found after a crash.
@@ -91,10 +81,7 @@ pub(super) enum Verdict {
 }
 
 impl State {
-    /// Counts an operation of any kind, and lets it fail if it is the selected operation.
-    ///
-    /// `Err` means that the operation has no effect. `Fails` means that the operation is performed
-    /// and returns an error.
+    /// With `Err` the operation has no effect. With `Fails` it is performed and returns an error.
     pub(super) fn call(
         &mut self,
         operation: Operation,
@@ -128,7 +115,6 @@ impl State {
         }
     }
 
-    /// Like [`call`](State::call), for an operation that changes nothing.
     pub(super) fn look(
         &mut self,
         operation: Operation,
@@ -143,15 +129,12 @@ impl State {
 }
 
 impl SimVolume {
-    /// The number of operations so far, of any kind, including reads. A test passes each number
-    /// below this number to [`fail_call`](SimVolume::fail_call). A call with several requests
-    /// counts as several operations.
+    /// The number of operations so far, also of reads, for [`fail_call`](SimVolume::fail_call).
     pub fn calls(&self) -> u64 {
         self.lock_state().calls
     }
 
-    /// Lets `calls` more operations of any kind succeed. Then the next operation fails, and later
-    /// operations succeed.
+    /// Lets `calls` more operations of any kind succeed, and then one operation fail.
     pub fn fail_call(&self, calls: u64, mishap: Mishap) {
         self.set_trip(calls, None, mishap, false);
     }
@@ -177,18 +160,16 @@ impl SimVolume {
         });
     }
 
-    /// Returns the operation that failed by [`fail_call`](SimVolume::fail_call), with the name of
-    /// the file. If no operation has failed yet, returns `None` and cancels the failure.
+    /// The operation that failed by [`fail_call`](SimVolume::fail_call). Without one, cancels the
+    /// failure.
     pub fn failed(&self) -> Option<(Operation, String)> {
         let mut state = self.lock_state();
         state.trip = None;
         state.tripped.clone()
     }
 
-    /// Sets whether a failed sync of files, or of names, discards the changes that it should have
-    /// made durable. Linux discards them: it marks the dirty pages as clean. Then reads still
-    /// return the written bytes, and a later sync succeeds, but a crash loses these bytes. By
-    /// default a later sync makes the changes durable.
+    /// Sets whether a failed sync of files, or of names, discards the changes, as on Linux: a later
+    /// sync succeeds, but a crash loses the bytes. By default a later sync makes them durable.
     pub fn discard_failed_syncs(&self, files: bool, names: bool) {
         let mut state = self.lock_state();
         (state.discards_files, state.discards_names) = (files, names);
