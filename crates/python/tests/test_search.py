@@ -422,8 +422,8 @@ def test_few_vectors_are_all_looked_at_without_a_cut_file_of_recall(photos, phot
     (name,) = (file.name for file in photos.iterdir() if file.name.startswith("recall-"))
     copy = tmp_path / "a.idx"
     cut_in_half(photos, copy, name)
-    found = stratann.open(copy).search(queries, recall=0.9)
-    assert stratann.recall(found, photos_truth, 10) == 1
+    found = stratann.open(copy).search(queries[:30], recall=0.9)
+    assert stratann.recall(found, tuple(each[:30] for each in photos_truth), 10) == 1
     assert any(name in problem for problem in map(str, stratann.verify(copy)["problems"]))
 
 

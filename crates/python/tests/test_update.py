@@ -366,11 +366,11 @@ def test_a_forked_process_merges_nothing(two_thousand, small):
 @pytest.mark.parametrize("upserted", [False, True])
 def test_ctrl_c_says_how_many_rows_are_in(upserted, path, base, ctrl_c):
     index = stratann.open(path, durability="flush")
-    rows = base[2000:]
+    rows = base[2000:5000]
     press = ctrl_c(lambda stage, done, total: done > 0)
     with pytest.raises(KeyboardInterrupt) as raised:
         if upserted:
-            index.upsert(rows, numpy.arange(2000, 20_000), progress=press)
+            index.upsert(rows, numpy.arange(2000, 5_000), progress=press)
         else:
             index.insert(rows, progress=press)
     interrupted = raised.value
@@ -712,7 +712,7 @@ stratann.open(path, merges=False).insert(rows, ids, attributes=attributes, progr
 @pytest.mark.parametrize("given", [False, True])
 @pytest.mark.parametrize("beside", [False, True])
 def test_an_insert_that_was_killed_goes_on(given, beside, path, base, tmp_path):
-    rows = base[2000:6000]
+    rows = base[2000:4500]
     numpy.save(tmp_path / "rows.npy", rows)
     ids = range(50_000, 50_000 + len(rows)) if given else None
     attributes = {"part": numpy.arange(len(rows))} if beside else None
