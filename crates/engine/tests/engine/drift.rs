@@ -4,41 +4,18 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use stratann::{
-    BuildOptions, CodebookFate, Due, Element, Error, Filter, GroundTruth, Index, LiveIndex, Matrix,
-    MergeWhen, Metric, OpenOptions, Preset, Progress, Row, RowTable, SearchOptions, Silent,
-    Strategy, WriteOptions, brute_force, build, build_with_rows, verify,
+    BuildOptions, CodebookFate, Due, Error, Filter, GroundTruth, Index, LiveIndex, MergeWhen,
+    Metric, OpenOptions, Preset, Progress, Row, RowTable, SearchOptions, Silent, Strategy,
+    WriteOptions, brute_force, build, build_with_rows, verify,
 };
 
 use super::fixtures::{self, SIFT_BASE, head};
 
+type Normal = fixtures::Normal<DIM>;
+
 const DIM: usize = 32;
 /// The number of vectors of the build, and of inserted vectors.
 const ROWS: usize = 1_000;
-
-struct Normal(u64);
-
-impl Normal {
-    fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    fn rows(&mut self, count: usize, of: impl Fn(f32) -> f32) -> Vec<f32> {
-        let normal = || {
-            let (u, v) = (1.0 - self.uniform(), self.uniform());
-            of(((-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()) as f32)
-        };
-        std::iter::repeat_with(normal).take(count * DIM).collect()
-    }
-}
-
-fn matrix(rows: &[f32]) -> Matrix {
-    let bytes = rows.iter().flat_map(|x| x.to_le_bytes()).collect();
-    Matrix::new(bytes, rows.len() / DIM, DIM, Element::F32).unwrap()
-}
 
 /// The difference between the inserted vectors and the vectors of the build.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +36,7 @@ impl Other {
 }
 
 fn rows(other: Other) -> [Vec<f32>; 3] {
-    let mut numbers = Normal(7);
+    let mut numbers: Normal = fixtures::Normal(7);
     let built = numbers.rows(ROWS, |x| x);
     let came = other.rows(&mut numbers, ROWS);
     let mut queries = numbers.rows(60, |x| x);
@@ -76,7 +53,15 @@ fn options(preset: Preset) -> BuildOptions {
 }
 
 fn truth(all: &[f32], queries: &[f32]) -> GroundTruth {
-    brute_force(&matrix(all), &matrix(queries), 10, Metric::L2, 2, &Silent).unwrap()
+    brute_force(
+        &Normal::matrix(all),
+        &Normal::matrix(queries),
+        10,
+        Metric::L2,
+        2,
+        &Silent,
+    )
+    .unwrap()
 }
 
 /// The results do not depend on the order of completions.
@@ -88,7 +73,7 @@ fn in_order() -> SearchOptions {
 }
 
 fn recall(live: &LiveIndex, queries: &[f32], truth: &GroundTruth) -> f64 {
-    let found = live.search(&matrix(queries), &in_order()).unwrap();
+    let found = live.search(&Normal::matrix(queries), &in_order()).unwrap();
     truth.recall(&found.ids, &found.distances, 10).unwrap()
 }
 
@@ -107,12 +92,12 @@ fn drifts(preset: Preset, other: Other) {
     let truth = truth(&all, &queries);
     let folder = tempfile::tempdir().unwrap();
     let (fresh, grown) = (folder.path().join("fresh"), folder.path().join("grown"));
-    build(&matrix(&all), &fresh, &options(preset), &Silent).unwrap();
+    build(&Normal::matrix(&all), &fresh, &options(preset), &Silent).unwrap();
     let at_once = recall(&live(&fresh), &queries, &truth);
-    build(&matrix(&built), &grown, &options(preset), &Silent).unwrap();
+    build(&Normal::matrix(&built), &grown, &options(preset), &Silent).unwrap();
     let index = live(&grown);
     let when = MergeWhen::default();
-    index.insert(&matrix(&came), None, &Silent).unwrap();
+    index.insert(&Normal::matrix(&came), None, &Silent).unwrap();
     let inserted = recall(&index, &queries, &truth);
     let trouble = index
         .stats()
@@ -141,8 +126,8 @@ fn drifts(preset: Preset, other: Other) {
     assert!(at_once > 0.95 && merged > at_once - 0.01, "{said}");
     assert_eq!((index.due(&when), index.stats().trouble), (None, None));
     // After the merge, further vectors of the second kind do not count as drifted.
-    let more = other.rows(&mut Normal(8), 300);
-    index.insert(&matrix(&more), None, &Silent).unwrap();
+    let more = other.rows(&mut fixtures::Normal(8), 300);
+    index.insert(&Normal::matrix(&more), None, &Silent).unwrap();
     let due = index.due(&when);
     assert!(!matches!(due, Some(Due::Drifted(_))), "{said}: {due:?}");
 }
@@ -209,22 +194,29 @@ fn what_matches_a_filter_is_found_of_rows_that_codes_are_not_made_for() {
         (Preset::ODINANN, Other::Shifted),
     ] {
         let [built, came, _] = rows(other);
-        let queries = other.rows(&mut Normal(9), 50);
+        let queries = other.rows(&mut fixtures::Normal(9), 50);
         let mut truth = truth(&came, &queries);
         truth.ids.iter_mut().for_each(|id| *id += ROWS as u64);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("index");
         let kinds = of_kind(0, ROWS);
-        build_with_rows(&matrix(&built), &kinds, &path, &options(preset), &Silent).unwrap();
+        build_with_rows(
+            &Normal::matrix(&built),
+            &kinds,
+            &path,
+            &options(preset),
+            &Silent,
+        )
+        .unwrap();
         let index = live(&path);
         for came in came.chunks(DIM * ROWS / 10) {
             let kinds = of_kind(1, came.len() / DIM);
             index
-                .insert_rows(&matrix(came), &kinds, None, &Silent)
+                .insert_rows(&Normal::matrix(came), &kinds, None, &Silent)
                 .unwrap();
         }
         let filter = Filter::parse("kind == 1").unwrap();
-        let found = index.search_filtered(&matrix(&queries), &in_order(), &filter);
+        let found = index.search_filtered(&Normal::matrix(&queries), &in_order(), &filter);
         let found = found.unwrap();
         let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
         eprintln!("{}, {other:?}: recall {recall}", preset.name);
@@ -234,8 +226,10 @@ fn what_matches_a_filter_is_found_of_rows_that_codes_are_not_made_for() {
 
 fn drifted(path: &Path, options: &BuildOptions) {
     let [built, came, _] = rows(Other::Shifted);
-    build(&matrix(&built), path, options, &Silent).unwrap();
-    live(path).insert(&matrix(&came), None, &Silent).unwrap();
+    build(&Normal::matrix(&built), path, options, &Silent).unwrap();
+    live(path)
+        .insert(&Normal::matrix(&came), None, &Silent)
+        .unwrap();
 }
 
 fn within(path: &Path, memory: u64) -> Result<Index, Error> {
@@ -265,7 +259,7 @@ fn who_searches_with_little_memory_looks_as_well_and_is_told() {
         assert!((0.4..=0.5).contains(&share), "{memory}: {share}");
         assert_eq!(stats.health.drifted, Some(share));
         assert!(stats.trouble.unwrap().contains("often miss"), "{memory}");
-        let found = index.search(&matrix(&[0.0; DIM]), &SearchOptions::default());
+        let found = index.search(&Normal::matrix(&[0.0; DIM]), &SearchOptions::default());
         assert_eq!(found.unwrap().ids.len(), 10);
         assert!(index.health(&Silent).unwrap().drifted.is_some());
     }

@@ -3,38 +3,16 @@
 use std::path::Path;
 
 use stratann::{
-    BuildOptions, Counters, DirectOptions, Due, Element, Error, Filter, GroundTruth, Index,
-    LiveIndex, Matrix, MergeWhen, Metric, OpenOptions, Preset, Row, RowTable, SearchOptions,
-    SearchResults, Silent, Strategy, Update, Way, WriteOptions, brute_force, build,
-    build_with_rows,
+    BuildOptions, Counters, DirectOptions, Due, Error, Filter, GroundTruth, Index, LiveIndex,
+    Matrix, MergeWhen, Metric, OpenOptions, Preset, Row, RowTable, SearchOptions, SearchResults,
+    Silent, Strategy, Update, Way, WriteOptions, brute_force, build, build_with_rows,
 };
 
+use super::fixtures;
+
+type Normal = fixtures::Normal<DIM>;
+
 const DIM: usize = 24;
-
-struct Normal(u64);
-
-impl Normal {
-    fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    fn rows(&mut self, count: usize, of: impl Fn(f32) -> f32) -> Vec<f32> {
-        let normal = || {
-            let (u, v) = (1.0 - self.uniform(), self.uniform());
-            of(((-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()) as f32)
-        };
-        std::iter::repeat_with(normal).take(count * DIM).collect()
-    }
-}
-
-fn matrix(rows: &[f32]) -> Matrix {
-    let bytes = rows.iter().flat_map(|x| x.to_le_bytes()).collect();
-    Matrix::new(bytes, rows.len() / DIM, DIM, Element::F32).unwrap()
-}
 
 /// The number of vectors of the build. The next constant is the number of inserted vectors.
 const BUILT: usize = 1_500;
@@ -54,20 +32,20 @@ struct Rows {
 }
 
 fn rows() -> Rows {
-    let mut numbers = Normal(7);
+    let mut numbers: Normal = fixtures::Normal(7);
     let built = numbers.rows(BUILT, |x| x);
     let came = numbers.rows(CAME, shifted);
-    let all = matrix(&[built.clone(), came.clone()].concat());
+    let all = Normal::matrix(&[built.clone(), came.clone()].concat());
     let mut queries = |of: fn(f32) -> f32| {
-        let queries = matrix(&numbers.rows(QUERIES, of));
+        let queries = Normal::matrix(&numbers.rows(QUERIES, of));
         let truth = brute_force(&all, &queries, 10, Metric::L2, 2, &Silent).unwrap();
         (queries, truth)
     };
     Rows {
         old: queries(|x| x),
         new: queries(shifted),
-        built: matrix(&built),
-        came: matrix(&came),
+        built: Normal::matrix(&built),
+        came: Normal::matrix(&came),
     }
 }
 
@@ -175,7 +153,9 @@ fn looks_further(preset: Preset, least: f64) {
     assert!(recall(&new, &rows.new.1) > least, "{said}");
     assert!(hops(&new) > 4 * LIST as u64, "{said}");
     // This insert makes another checkpoint. The vector is far away, so it is no result.
-    index.insert(&matrix(&[500.0; DIM]), None, &Silent).unwrap();
+    index
+        .insert(&Normal::matrix(&[500.0; DIM]), None, &Silent)
+        .unwrap();
     drop(index);
 
     assert!(manifest(&path).contains("\"drift\""), "{said}");
@@ -333,9 +313,10 @@ fn of_kind(kind: i64, count: usize) -> RowTable {
 }
 
 fn estimates_are_true(preset: Preset, built: usize, came: usize, of: fn(f32) -> f32) {
-    let mut numbers = Normal(7);
-    let rows = [numbers.rows(built, |x| x), numbers.rows(came, of)].map(|rows| matrix(&rows));
-    let queries = matrix(&numbers.rows(QUERIES, of));
+    let mut numbers: Normal = fixtures::Normal(7);
+    let rows =
+        [numbers.rows(built, |x| x), numbers.rows(came, of)].map(|rows| Normal::matrix(&rows));
+    let queries = Normal::matrix(&numbers.rows(QUERIES, of));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("index");
     build_with_rows(
