@@ -69,7 +69,7 @@ const RESERVED: [&str; 10] = [
 /// `timestamp(0)`, in microseconds since 1970 UTC. Timestamps can also be compared with an integer,
 /// or with a text in ISO 8601. A name that is not a plain word is written in backticks.
 ///
-/// The printed text of a filter parses to the same filter. No condition allows NaN.
+/// The printed text of a filter parses to the same filter. A filter must not contain NaN.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filter {
     node: Node,
@@ -139,7 +139,8 @@ impl Comparison {
     }
 }
 
-/// The position of a term in the text, in characters from 1 on. Equal conditions may differ in it.
+/// The position of a term in the text, in characters from 1 on. A comparison of two filters ignores
+/// it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place(Option<usize>);
 
@@ -287,7 +288,8 @@ impl Filter {
         Self::joined(filters, Node::And).unwrap_or_else(|| Self::constant(true))
     }
 
-    /// A filter that matches the rows which match some filter. Without filters, no row matches.
+    /// A filter that matches the rows which match at least one of the filters. Without filters, no
+    /// row matches.
     pub fn any_of(filters: impl IntoIterator<Item = Filter>) -> Filter {
         Self::joined(filters, Node::Or).unwrap_or_else(|| Self::constant(false))
     }
@@ -447,7 +449,7 @@ impl fmt::Display for Literal<'_> {
         match self.0 {
             Value::Boolean(value) => value.fmt(f),
             Value::Integer(value) => value.fmt(f),
-            // A point or an exponent makes a float.
+            // `{:?}` always prints a point or an exponent, so the text parses to a float again.
             Value::Float(value) => write!(f, "{value:?}"),
             Value::String(text) => fmt_text(f, text),
             Value::Timestamp(micros) => write!(f, "timestamp({micros})"),

@@ -47,13 +47,13 @@ pub struct Task<'a> {
     pub memory: Option<u64>,
     /// An existing folder for scratch files, needed only by a build in parts.
     pub scratch: &'a Path,
-    /// A known graph of the first rows, which keep their lists. A build in parts ignores it.
+    /// A known graph of the first rows. These rows keep their lists. A build in parts ignores it.
     pub known: Option<&'a dyn Known>,
     pub(crate) check: Check,
     /// Savepoints, for a build that may be killed. A build from a known graph ignores them.
     pub(crate) savepoints: Option<&'a Savepoints<'a>>,
-    /// The bytes that the caller needs beside the finished graph. With `None`, for few rows, the
-    /// build does not ask the system for memory first.
+    /// The bytes that the caller needs beside the finished graph. With `None`, which is for few
+    /// rows, the build does not check whether the system has enough memory.
     pub(crate) afterwards: Option<u64>,
 }
 
@@ -114,7 +114,7 @@ pub(super) struct ScratchLists {
     pub(super) file: ScratchFile,
     pub(super) nodes: usize,
     pub(super) degree: usize,
-    /// `None` if records are in the order of the nodes.
+    /// The position of each node's record. `None` if records are in the order of the nodes.
     pub(super) places: Option<Vec<u32>>,
     /// The present number of each node that the records name. `None` if nodes were not renumbered.
     pub(super) names: Option<Vec<u32>>,
@@ -380,12 +380,12 @@ fn ask(source: &dyn VectorSource, task: &Task<'_>, bytes: u64) -> Result<(), Dat
 /// The largest number of rows. One bit of a node number marks expanded candidates in a search.
 const MAX_ROWS: usize = 1 << 31;
 
-/// The number of rows that the build keeps together for input order.
+/// In input order, the page size in rows of the order in which the build works.
 const WORKING_PAGE: usize = 16;
 
 const READ: usize = 4 << 20;
 
-/// Few bytes in one read before the memory cap is divided, to fit under any cap.
+/// The bytes of one read before the memory cap is divided, few enough for any cap.
 const MEASURE: usize = 1 << 20;
 
 /// The bytes that do not depend on the rows: stacks, unused memory of the allocator, read buffers.
@@ -545,8 +545,8 @@ fn construct_in_memory(
     })?;
     clock.lap("read");
 
-    // On a million rows, locality order saves a third of the build's time. The lists are returned
-    // with the caller's node numbers.
+    // On a million rows, locality order saves a third of the build's time. The caller still gets
+    // the node numbers that it requested.
     let page = match task.order {
         Order::Input => WORKING_PAGE,
         Order::Locality { page } => page,

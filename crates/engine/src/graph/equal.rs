@@ -1,8 +1,8 @@
 //! Links equal rows to each other: each row links to the next equal row and to the previous one.
 //!
 //! The prune and the searches of the build keep one of several equal rows
-//! ([`prune`](super::prune)), so a search may reach only one of ten. Points in build space decide
-//! equality.
+//! ([`prune`](super::prune)). Without the links, a search may reach only one of ten equal rows.
+//! Rows count as equal if the build has equal points for them.
 //!
 //! ```text
 //!   rows ──> hash and node, sorted ──> runs of one hash, divided by bytes
@@ -29,8 +29,8 @@ type Entry = u64;
 
 const BATCH: usize = 1024;
 
-/// A list first gives up rows to which more lists than this link, because searches hardly reach
-/// others.
+/// A list first gives up links to rows to which more than this many lists link. Searches would
+/// hardly reach other rows.
 const FEW: u8 = 8;
 
 /// The least degree with rings. In lists of 12, two links to equal rows are too many: a search with

@@ -96,8 +96,8 @@ impl From<Interrupted> for GraphError {
 pub trait Known: Sync + std::fmt::Debug {
     /// The number of rows that have lists. They are the first rows of the source.
     fn rows(&self) -> usize;
-    /// Calls `each` with each of these rows and its neighbours. The caller drops the last of too
-    /// many neighbours.
+    /// Calls `each` with each of these rows and its neighbours. If there are too many neighbours,
+    /// the caller drops the last.
     ///
     /// # Errors
     /// The lists cannot be read.

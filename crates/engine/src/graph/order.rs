@@ -22,8 +22,8 @@ const SAMPLE: usize = 1024;
 
 const ROUNDS: usize = 6;
 
-/// The row of each node in locality order, with `page` nodes on a page, for any number of
-/// `threads`.
+/// The row of each node in locality order, with `page` nodes on a page. The order does not depend
+/// on `threads`.
 pub fn locality_order(points: &Points<'_>, page: usize, threads: usize, seed: u64) -> Vec<u32> {
     let mut order: Vec<u32> = (0..points.rows() as u32).collect();
     order_rows(points, &mut order, 0, page.max(1), threads.max(1), seed);
@@ -43,8 +43,8 @@ pub(super) fn order_rows(
     cutter.large(rows, offset, threads, &Outer::default());
 }
 
-/// Finds `parts` centres of `dim` numbers. Each represents about equally many rows, and consecutive
-/// centres are near each other.
+/// Finds `parts` centres of `dim` numbers. Each centre represents about equally many rows, and
+/// consecutive centres are near each other.
 pub(super) fn centres(floats: &[f32], dim: usize, parts: usize, seed: u64) -> Vec<f32> {
     let mut rows: Vec<u32> = (0..(floats.len() / dim) as u32).collect();
     let mut centres = Vec::with_capacity(parts * dim);
@@ -293,7 +293,8 @@ fn exchange_within(floats: &[f32], dim: usize, rows: &mut [u32], page: usize) {
                     best = (gain, b);
                 }
             }
-            // The exchanged means only add to the gain, but a tiny gain may be a rounding error.
+            // The exchange also moves the means, which can only add to the gain. But a tiny gain
+            // may be a rounding error.
             if best.0 > 1e-4 * table[a * pages + from] {
                 let b = best.1;
                 rows.swap(a, b);
@@ -426,7 +427,7 @@ fn mean(floats: &[f32], dim: usize, keyed: &[(f32, u32)]) -> Vec<f32> {
     sums
 }
 
-/// Sixteen sums side by side become vector instructions.
+/// Sixteen sums side by side compile to vector instructions.
 #[inline]
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0.0f32; 16];

@@ -43,7 +43,7 @@ const LONGER: usize = 4;
 /// Under a memory budget, the candidate list of a repeated walk is at most this long.
 const SHORT: usize = 128;
 
-/// The standard deviations that bound nearly all errors ([`SearchResults::distance_error`]).
+/// Nearly all errors are at most this many standard deviations ([`SearchResults::distance_error`]).
 const WITHIN: f32 = 4.0;
 
 #[derive(Clone, Copy)]
@@ -65,7 +65,8 @@ impl Shares {
         self.tasks(0)
     }
 
-    /// The first shares have one task more if tasks do not divide evenly.
+    /// The number of tasks on one thread. If tasks do not divide evenly, the first threads have one
+    /// task more.
     pub(super) fn tasks(&self, share: usize) -> usize {
         self.queries / self.threads + usize::from(share < self.queries % self.threads)
     }
@@ -103,7 +104,7 @@ impl Answers {
             plan,
             next: AtomicUsize::new(0),
             turns: OnceLock::new(),
-            // Copies of the results would need twice the memory.
+            // Tasks write their results here, because copies would need twice the memory.
             done: Mutex::new(Done {
                 results: SearchResults {
                     k,
@@ -207,7 +208,7 @@ impl Answers {
     }
 }
 
-/// The CPU time of a thread when the first task of a share began.
+/// The CPU time of a thread when the first of its tasks for the batch began.
 #[derive(Clone)]
 pub(super) struct Clock(Rc<Duration>);
 
@@ -216,7 +217,7 @@ impl Clock {
         Self(Rc::new(thread_cpu_time()))
     }
 
-    /// The CPU time since the first task of the share began, for the last task of the share.
+    /// Gives the last of these tasks the CPU time since then, and `None` to the others.
     fn last(self) -> Option<Duration> {
         let begun = Rc::into_inner(self.0)?;
         Some(thread_cpu_time().saturating_sub(begun))
@@ -297,7 +298,8 @@ impl<'a> Batch<'a> {
     pub(super) fn room(&self, options: &SearchOptions) -> Queued {
         let rows = self.queries.rows();
         let wanted = options.threads.saturating_mul(options.in_flight(rows));
-        // Without the option, other searches can have the rest of the budget.
+        // Without the option, one query in flight on each thread suffices, so that other searches
+        // can have the rest of the budget.
         let needed = match options.in_flight {
             Some(_) => wanted,
             None => options.threads,
@@ -419,13 +421,13 @@ impl<'a> Batch<'a> {
                 );
             }
             let (live, all) = match self.matching {
-                // A walk that finds fewer than `k` results, and not all matches, leads to a scan.
+                // If a walk finds fewer than `k` results, and not all matches, a scan follows.
                 Some(matching) => (matching.len(), plan.way == Way::Before),
                 None => {
                     let seen = self.seen.map(|seen| seen.overlay.live(index.nodes()));
                     let live = seen.unwrap_or(index.nodes());
-                    // A walk misses unreachable vectors, so a list of all live vectors leads to a
-                    // scan.
+                    // If the list has room for all live vectors, a scan replaces the walk, which
+                    // would miss unreachable vectors.
                     let room = !self.admission.is_of_all() && (1..=plan.list).contains(&live);
                     (live, room || plan.looks_at == LooksAt::All)
                 }

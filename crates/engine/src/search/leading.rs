@@ -9,8 +9,8 @@
 //!
 //! The trailing parts of all candidates in doubt are read at once. About one in fifteen of the
 //! candidates at 1.5 deviations from the middle belongs on the other side. The search assumes that
-//! each element is uniformly distributed in the interval (step) of its leading part. This gives a
-//! distance's expectation and deviation ([`LeadingError`]).
+//! each element is uniformly distributed in the interval (step) of its leading part. From this
+//! assumption follow the expectation and the deviation of a distance ([`LeadingError`]).
 
 use std::cmp::Ordering;
 use std::num::NonZeroUsize;
@@ -207,7 +207,8 @@ impl Leading {
         });
     }
 
-    /// The positions of candidates in doubt, or with `all` of all inexact possible results.
+    /// The positions of candidates in doubt. With `all`, also of certain results. Candidates with
+    /// exact distances are left out.
     pub(crate) fn in_doubt(&self, all: bool) -> Vec<usize> {
         let expected = &self.expected;
         let k =
@@ -428,7 +429,7 @@ mod tests {
         expect(&mut leading, Metric::InnerProduct);
         let doubts = leading.in_doubt(false);
         assert_eq!(doubts, [1, 2, 3]);
-        // The excess over the expected distance is larger than the differences between candidates.
+        // The exact distances exceed the expected ones by more than the candidates differ.
         for (place, distance) in doubts.into_iter().zip([2.0, 1.9, 1.95]) {
             leading.settle(place, distance);
         }

@@ -77,8 +77,8 @@ use crate::stores::VectorsAt;
 use crate::stores::composition::CodesAt;
 use crate::{Error, Press, Rerank, SearchOptions, Strategy, Way, bounds};
 
-/// The most queries in flight on a thread, for a short batch (`bench/in-flight.toml`). Their
-/// candidate lists together have at most `CHOSEN_LISTS` places.
+/// The most queries in flight on a thread, for a short batch (`bench/in-flight.toml`). The
+/// candidate lists of these queries together have at most `CHOSEN_LISTS` places.
 const CHOSEN_IN_FLIGHT: usize = 8;
 const CHOSEN_LISTS: usize = 4096;
 
@@ -130,7 +130,8 @@ pub struct Counters {
     pub posting_reads: u64,
     /// The part of `graph_reads` for groups, in a cluster index.
     pub group_reads: u64,
-    /// The part of `vector_reads` for members of clusters that are in none of the groups read.
+    /// The part of `vector_reads` for single members of clusters, whose group the query did not
+    /// read.
     pub stray_reads: u64,
     /// Bytes of all reads.
     pub bytes_read: u64,
@@ -164,8 +165,8 @@ impl AddAssign for Counters {
 pub struct SearchResults {
     /// The number of results for each query.
     pub k: usize,
-    /// External ids, `queries * k`, nearest first. Places without a result have `u64::MAX`, which
-    /// is no vector's id, at infinite distance.
+    /// External ids, `queries * k`, nearest first. If a query has fewer than `k` results, the
+    /// remaining ids are `u64::MAX`, which is no vector's id, and their distances are infinite.
     pub ids: Vec<u64>,
     /// Distances of the results (see [`Metric`](stratann_vector::Metric) for sign and scale). In
     /// the layered layout, some are estimates, unless [exact](SearchOptions::exact) distances were
@@ -173,13 +174,14 @@ pub struct SearchResults {
     pub distances: Vec<f32>,
     /// Whether all distances are exact.
     pub exact: bool,
-    /// The error bound of distances: four standard deviations of the most uncertain distance, if
-    /// elements are uniform in the intervals of their leading parts. 0 for exact distances, and
-    /// infinite without a bound.
+    /// The error bound of distances: four standard deviations of the most uncertain distance. The
+    /// bound assumes that elements are uniform in the intervals of their leading parts. 0 for exact
+    /// distances, and infinite if there is no bound.
     pub distance_error: f32,
     /// Wall-clock seconds of the batch, from the reservation of its memory on.
     pub seconds: f64,
-    /// CPU seconds of the search threads during the batch, with other searches on these threads.
+    /// CPU seconds of the search threads during the batch, including other searches on these
+    /// threads.
     pub cpu_seconds: f64,
     /// CPU seconds of the whole process during the batch, user and system.
     pub process_cpu_seconds: f64,
@@ -193,7 +195,7 @@ pub struct SearchResults {
     pub counters: Counters,
     /// The strategy that was chosen for the filter, and the estimates for the choice.
     pub explained: Option<Explained>,
-    /// The time of each part, if [`SearchOptions::parts`] was set.
+    /// The time of each part of the search, if [`SearchOptions::parts`] was set.
     pub parts: Option<Parts>,
 }
 
@@ -278,7 +280,7 @@ impl Index {
         }
     }
 
-    /// `heat` counts the reads of pages.
+    /// `heat` counts the reads of each page.
     pub(crate) fn search_with(
         &self,
         queries: &dyn VectorSource,
@@ -429,7 +431,7 @@ impl Index {
             .navigation
             .unwrap_or(preset.navigation && self.has_navigation());
         if navigation {
-            // No query waits for the navigation graph.
+            // The navigation graph is loaded before the queries start.
             self.navigation()?;
         }
         if options.seeds > 0 && self.composition().codes != CodesAt::Memory {
@@ -471,8 +473,8 @@ impl Index {
             // candidates.
             exact: options.exact || overlay.is_some_and(|overlay| overlay.logged() > 0),
             ends: match depth {
-                // Here, exact distances are known only after the walk, so the search uses the
-                // longest list that the recall target may need.
+                // In this layout, exact distances are known only after the walk, so the search uses
+                // the longest list that the recall target may need.
                 Some(_) if self.composition().vectors == VectorsAt::Segments => Ends::WithItsList,
                 Some(_) if strategy == Strategy::Press => Ends::WithItsList,
                 Some(depth) => Ends::AtDepth(depth),

@@ -13,12 +13,14 @@
 //! candidates are without promise, the search ends.
 //!
 //! A query measures the error on the nodes that it has expanded. With [`PER_DOUBLING`], a larger L
-//! still gives a higher recall. A read in flight may find a nearer node, and lowers the bound.
+//! still gives a higher recall. Each read in flight lowers the bound, because it may find a nearer
+//! node.
 //!
-//! - Codes beside lists make some keys exact, with a bound of their own ([`Bounds`]).
+//! - If codes are beside lists, some keys are exact. Exact keys have a bound of their own
+//!   ([`Bounds`]).
 //! - Vectors that wait for a merge are ranked before the walk, and do not count for the k-th
 //!   distance.
-//! - Where vectors are apart from lists, prefetched vectors are ranked as they arrive
+//! - If vectors are apart from lists, prefetched vectors are ranked as they arrive
 //!   ([`Reranker::rank_arrived`](super::rerank::Reranker::rank_arrived)).
 //! - A candidate list with space for all nodes is expanded as a whole.
 //! - With a recall target, the k-th distance so far decides how many candidates are expanded
@@ -110,8 +112,8 @@ impl Promise {
         }
     }
 
-    /// Bounds the k-th distance, by distinct nodes that may all be results, and that the walk may
-    /// still report.
+    /// Bounds the k-th distance from above. `kth` comes from distinct nodes that may all be
+    /// results, and that the walk may still report.
     pub(crate) fn limit(&mut self, kth: Option<f32>) {
         self.limit = kth.unwrap_or(f32::INFINITY).min(f32::INFINITY);
     }

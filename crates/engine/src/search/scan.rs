@@ -12,8 +12,9 @@
 //!       └── not found there                             queue: runs of consecutive pages in flight
 //! ```
 //!
-//! A merge may have removed the names of the files, so the scan reads through the open tiers. At
-//! any time, a scan uses at most the memory that is planned for one query ([`held_pages`]).
+//! A merge may have deleted the files from their folder, so the scan reads through the tiers that
+//! are already open. At any time, a scan uses at most the memory that is planned for one query
+//! ([`held_pages`]).
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -328,7 +329,8 @@ impl<'a, N: NodePages> CandidateSource<'a> for Everything<'_, 'a, N> {
         self.ranking
     }
 
-    /// Ranks every vector, or the matches nearest by code, by a number that follows from `list`.
+    /// Ranks every vector. With a filter and codes in memory, ranks only the matches nearest by
+    /// code, whose number depends on `list`.
     async fn find(&mut self, list: usize) -> Result<(), Error> {
         match self.scan.admission.nodes() {
             Some(nodes) if self.by_code.is_some() => self.find_by_code(nodes, list).await,
@@ -382,8 +384,8 @@ fn on_page(placed: &[(u64, u32)]) -> &[(u64, u32)] {
     &placed[..here.count()]
 }
 
-/// Returns the position of the first node after the read, and the read's offset and length in
-/// bytes.
+/// Plans one read of consecutive pages for the nodes from position `at` on. Returns the position of
+/// the first node after the read, and the read's offset and length in bytes.
 fn run<S: Source>(source: &S, placed: &[(u64, u32)], at: usize, again: bool) -> (usize, u64, u64) {
     let (first, mut last, mut to) = (placed[at].0, placed[at].0, at);
     let end = |page: u64| {
@@ -463,7 +465,7 @@ impl Sought {
         }
     }
 
-    /// A sought node that is on a page or moves, a moving one first.
+    /// A sought node that is on a page or moves. A moving node is preferred.
     fn held_up<S: Source>(&self, source: &S, admission: Admission<'_>) -> Option<(u32, Standing)> {
         let nodes = self.nodes.iter().copied();
         let standing = nodes
@@ -527,8 +529,8 @@ trait Source {
     ) -> Result<bool, Error>;
     /// With `again`, a page that was loaded when the index was opened does not count.
     fn in_memory(&self, page: u64, again: bool) -> Option<Bytes<'_>>;
-    /// If the node is on the page, calls `each`. The tuple has the page's bytes, its number, and
-    /// whether to verify checksums.
+    /// If the node is on the page, calls `each`. The tuple `page` has the page's bytes, its number,
+    /// and whether to verify checksums.
     fn meet(
         &self,
         page: (&[u8], u64, bool),
@@ -584,7 +586,8 @@ impl<N: NodePages> Source for InGraph<'_, N> {
             each(node, record.id, &record.vector, &[]);
             return Ok(true);
         }
-        // The node's page will have the same leading part, by which all other nodes are ranked.
+        // The node is ranked by the leading part that its page will have, because all other nodes
+        // are ranked by leading parts.
         let Scratch { vector, code } = scratch;
         code.clear();
         self.pages.leading_part(node, &record.vector, code)?;

@@ -1,7 +1,7 @@
 //! Submitted searches: `submit` returns at once, and the caller gets the results through a handle.
 //!
 //! ```text
-//!   submit ── filter? ── no ────> memory? ──┬─ yes ─────────────────────────────> its shares
+//!   submit ── filter? ── no ────> memory? ──┬─ yes ─────────────────────────────> queries
 //!                └─ a task finds ──^        └─ no ──> a task waits for it ────────────^ │
 //!                   matches │                            │                              v
 //!                           │                            │                       last task ended
@@ -38,7 +38,7 @@ use crate::{Error, SearchOptions, SearchResults};
 
 pub(crate) trait Searched: Send + Sync {
     fn index(&self) -> &Index;
-    /// The changes since the checkpoint at the time of the submission.
+    /// The overlay, as it was at the submission.
     fn seen(&self) -> Option<Seen<'_>>;
     fn settle(
         &self,
@@ -78,7 +78,8 @@ impl Index {
     ///
     /// After `deadline`, the search ends with [`Error::DeadlineExceeded`]. After a
     /// [cancellation](SubmittedSearch::cancel), or a drop of its handle, it ends with
-    /// [`Error::Interrupted`]. Either way, it waits only for the reads that its threads wait for.
+    /// [`Error::Interrupted`]. In both cases, the search first completes the reads for which its
+    /// threads are waiting.
     ///
     /// Without a memory budget, every submitted search begins at once, and the caller must bound
     /// their number.
@@ -503,15 +504,15 @@ impl SubmittedSearch {
         self.ending.outcome.lock().is_there
     }
 
-    /// Ends the search as soon as the reads that its threads wait for have completed. The result is
-    /// then [`Error::Interrupted`], unless the search had ended before.
+    /// Cancels the search, which ends when its reads in flight have completed. If the search had
+    /// not ended before, its result is [`Error::Interrupted`].
     pub fn cancel(&self) {
         self.check_process();
         self.ending.stop.cancel();
     }
 
     /// Calls `told` once, when the search has ended. `told` should only signal another thread,
-    /// because a search thread may run it. Only the last `told` counts.
+    /// because a search thread may run it. A later call replaces `told`.
     pub fn notify(&self, told: impl FnOnce() + Send + 'static) {
         self.check_process();
         let mut outcome = self.ending.outcome.lock();

@@ -11,12 +11,13 @@
 //! ```
 //!
 //! **Whole-page search** (`whole_page`): a page that was read is held until the query ends, and all
-//! its nodes enter the candidate list. Exact distances may wait until the traversal is done. Then
-//! the L nodes on held pages that are best by code are ranked, and show which others may be
-//! results.
+//! its nodes enter the candidate list. The computation of exact distances may wait until the
+//! traversal is done. The search then ranks the L nodes on held pages that are best by code. Their
+//! exact distances show which other nodes may be results.
 //!
-//! Where vectors are apart from lists, the [`Reranker`] does all ranking. Where only leading parts
-//! are beside the lists, the [`Reranker`] reads the trailing parts of the nodes in doubt.
+//! If vectors are apart from lists, the [`Reranker`] does all ranking. If only leading parts are
+//! beside the lists, the [`Reranker`] reads the trailing parts of the nodes whose rank is
+//! uncertain.
 
 mod expansion;
 mod promising;
@@ -51,7 +52,8 @@ pub(crate) enum Fetched {
     Submitted,
 }
 
-/// The nodes beyond k that are ranked before the error of codes decides about other nodes.
+/// A query first ranks k nodes and this many more. The error of their codes then shows which other
+/// nodes to rank.
 const HEAD: usize = 6;
 
 /// The most times that a query follows a candidate to the page to which it has moved.
@@ -78,11 +80,11 @@ pub(crate) struct Setting<'a, N> {
     pub(crate) whole_page: bool,
     /// Whether every page stays readable until the query ends, as in whole-page search.
     pub(crate) hold: bool,
-    /// The most candidates of a list with deleted ones, if this number is above twice the list
-    /// size.
+    /// The most candidates in a list that may have deleted nodes. Numbers below twice the list size
+    /// have no effect.
     pub(crate) candidates: usize,
-    /// About the most nodes nearer than the list's last match, if this number is above the list
-    /// size.
+    /// About the most nodes that are nearer than the last match in the list. Numbers below the list
+    /// size have no effect.
     pub(crate) walked: usize,
     /// The parameter of [`take_unread_among`](crate::frontier::Frontier::take_unread_among).
     pub(crate) through: f64,
@@ -91,10 +93,10 @@ pub(crate) struct Setting<'a, N> {
 
 pub(crate) struct Traversal<'a, N> {
     setting: Setting<'a, N>,
-    /// The codes and the number of nodes when they were last read. Inserts make both grow.
+    /// The codes and the number of nodes at the last `look`. Inserts make both grow.
     codes: &'a [u8],
     nodes: u64,
-    /// The query's distances to every centroid, with a low list to centroids of residual or high
+    /// The query's distances to every centroid. With a low list, the centroids of residual or high
     /// codes.
     pub(crate) table: DistanceTable,
     pub(crate) low: Option<LowList>,
@@ -305,9 +307,9 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             );
         }
         let live = nodes.saturating_sub(dead).max(1);
-        // All of a few deleted vectors may be near this query, so the list is doubled.
+        // Even a few deleted vectors may all be near this query, so the list is doubled.
         let shares = match (list as u64).saturating_mul(dead as u64) / nodes as u64 {
-            // Nodes that do not match the filter are known before the search.
+            // The plan already allows for nodes that do not match the filter.
             0 if dead == 0 => 1,
             0 => 2,
             _ => (1 + nodes.div_ceil(live)).clamp(2, MOST_SHARES),
@@ -337,7 +339,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         reader.in_flight() + vectors
     }
 
-    /// `None` if a read of vectors completed first.
+    /// Waits for a page. `None` if a read of vectors completed first.
     pub(crate) async fn next(
         &mut self,
         reader: &mut NodeReader<'a, N>,
@@ -465,8 +467,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             return Ok(Fetched::Expanded);
         }
         let number = self.page_of(node);
-        // After a candidate's node has moved, a page counts only if it contains the node, because
-        // an older version of the page does not.
+        // If a candidate's node has moved, only a page that contains the node counts. An older
+        // version of its page does not contain it.
         let has = |held: &Page<'a>| {
             reader.is_current(held)
                 && (self.patience == PATIENCE
@@ -557,7 +559,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             .iter()
             .position(|&(awaited, _)| awaited == page.number())
         {
-            // If candidates do not share pages, a page serves one candidate.
+            // If candidates do not share pages, each read of a page is for one candidate.
             due.push(self.awaited.remove(at).1);
         }
         let mut arrival = Arrival::default();

@@ -1,4 +1,4 @@
-//! Chooses the number of queries of a batch in flight, by measuring the first queries of the batch.
+//! Chooses how many queries of a batch are in flight, by measuring the first queries of the batch.
 //!
 //! While one query of a thread waits for a read, the others in flight compute (second-tier memory,
 //! §5: the software pipeline). With too many queries, their data no longer fit the processor's
@@ -37,9 +37,9 @@ const BETTER: f64 = 1.08;
 /// After this many successive trials without improvement, no larger number is tried.
 const WORSE: usize = 2;
 
-/// One number in flight is measured with at least this many queries per thread.
+/// Each number in flight is measured with at least this many queries per thread.
 const MEASURED: usize = 32;
-/// One number in flight is measured for at least this time.
+/// Each number in flight is measured for at least this time.
 const MEASURED_FOR: Duration = Duration::from_millis(2);
 
 /// A number of queries in flight that was tried, and its throughput.
@@ -83,7 +83,7 @@ impl Climb {
         self.tried.push(this);
         let better = |a: &Tried, b: &Tried| a.qps > b.qps * BETTER;
         let next = match self.best {
-            // With the advantage of pages in memory, the smaller number is as good as the best.
+            // Tried again with more pages in memory, the smaller number is as good as the best.
             Some(best) if self.descends && !better(&best, &this) => {
                 self.best = Some(this);
                 self.smaller()
@@ -208,7 +208,7 @@ impl Turns {
         }
     }
 
-    /// Returns false if the task never may take queries.
+    /// Waits until the task may take queries. Returns false if it never may.
     pub(super) async fn wait(&self, thread: &Thread, task: usize) -> bool {
         if task < self.now.load(Ordering::Acquire) {
             return true;
@@ -282,7 +282,8 @@ impl Turns {
     }
 }
 
-/// The right of a task to take queries. Its drop chooses a number, so that waiting tasks end.
+/// The right of a task to take queries. When the right is dropped, a number is chosen, so that
+/// waiting tasks end.
 pub(super) struct Turn<'a> {
     pub(super) turns: &'a Turns,
     pub(super) number: usize,
@@ -308,7 +309,8 @@ impl Drop for Turn<'_> {
 mod tests {
     use super::*;
 
-    /// The chosen number, and all that were tried. `qps` gets the number and the trial.
+    /// The chosen number, and all that were tried. `qps` gets the number in flight and the number
+    /// of earlier trials.
     fn chosen(most: usize, qps: impl Fn(usize, usize) -> f64) -> (usize, Vec<usize>) {
         let mut climb = Climb::new(most);
         for n in 0.. {

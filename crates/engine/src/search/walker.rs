@@ -42,8 +42,8 @@ pub(crate) struct Plan {
     pub(crate) widest: usize,
     /// The reads of [`Way::Before`], or infinite if the caller requested the strategy.
     pub(crate) before: f64,
-    /// The most candidates of a query with deleted ones, if this number is above twice the list
-    /// size.
+    /// The most candidates in a list that may have deleted nodes. Numbers below twice the list size
+    /// have no effect.
     pub(crate) candidates: usize,
     pub(crate) beam: usize,
     pub(crate) strategy: Strategy,
@@ -66,8 +66,8 @@ pub(crate) struct Plan {
     pub(crate) hold: bool,
     pub(crate) parts: bool,
     pub(crate) way: Way,
-    /// About the most nodes nearer than the last match of the longest list. Without a filter, the
-    /// list size.
+    /// About the most nodes that are nearer than the last match of the longest list. Without a
+    /// filter, this is the list size.
     pub(crate) walked: usize,
     /// The share of the list's places at which a walk also expands nodes that do not match
     /// ([`THROUGH`](super::ways)).
@@ -162,7 +162,7 @@ impl<'a, N: NodePages> Walker<'a, N> {
     async fn answer(&mut self) -> Result<(), Error> {
         self.walk().await?;
         loop {
-            // Where vectors are apart from lists, deleted candidates are found only now, and others
+            // If vectors are apart from lists, deleted candidates are found only now, and others
             // replace them.
             let refused = self.traversal.finish(&self.reader).await?;
             if !refused || !self.traversal.frontier.has_unread() {
@@ -271,7 +271,8 @@ impl<'a, N: NodePages> Guided<'a> for Walker<'a, N> {
         Self: 's;
 
     async fn find_further(&mut self, list: usize) -> Result<(), Error> {
-        // The known error of codes comes from vectors that did not drift.
+        // The further walk ignores the known error of codes, which comes from vectors that did not
+        // drift.
         let promise = std::mem::take(&mut self.traversal.ranking.promise);
         let uses = self.traversal.use_reads(self.plan.further_uses);
         let outcome = self.find(list).await;

@@ -102,7 +102,8 @@ impl Servers {
         assert!(low.code_bytes() <= bytes && low.kept() == bits.map(|_| kept));
         let full = Full::open(path, 1, IoMode::Auto).unwrap();
         assert_eq!(*high.collection(), full.collection());
-        // The count of the centroids, the centroids, the entry node, and the model of lists.
+        // `low_centroids` returns the count of the centroids, the centroids, the entry node, and
+        // the model of lists.
         let centroids = high.low_centroids();
         let count = u32::from_le_bytes(*centroids.first_chunk().unwrap());
         let model = ListModel::from_bytes(&centroids[8 + 4 * count as usize..]).unwrap();
@@ -234,7 +235,8 @@ fn found_together(low_codes: LowCodes) {
         QUERIES * (LIST / 2),
         "not half of the candidate list is ranked"
     );
-    // The set of visited nodes may forget nodes, and differs in size on servers.
+    // The counts differ slightly, because the set of visited nodes may forget nodes, and has
+    // another size on servers.
     let near = |a: u64, b: u64| (a as f64 / b as f64 - 1.0).abs() < 0.02;
     let by_high = counters.distance_computations - counters.low_computations;
     assert!(near(high + full, by_high), "{} {by_high}", high + full);
@@ -395,8 +397,8 @@ fn with_low_codes_offloaded_as_much_is_found_by_a_few_distances_more() {
                 there += other.offloaded;
             }
         }
-        // Measured: 16,797 distances by high codes in place of 16,251, without codes in the compute
-        // server.
+        // Measured without codes in the compute server: 16,797 distances by high codes in place of
+        // 16,251.
         assert!(20 * some_high <= 21 * all_high, "{some_high} {all_high}");
         // Popular nodes have more than their share of the distances.
         let share = 1.0 - there as f64 / here as f64;
@@ -594,7 +596,7 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
     assert!(index.codebook().unwrap().low_codes().is_some());
 }
 
-/// Many vectors that waited for a merge are deleted after it.
+/// Many vectors that waited for a merge are deleted after the merge.
 #[test]
 fn what_was_deleted_behind_a_merge_hides_nothing_in_the_state_before() {
     let folder = tempfile::tempdir().unwrap();
@@ -617,7 +619,7 @@ fn what_was_deleted_behind_a_merge_hides_nothing_in_the_state_before() {
         .unzip();
     servers.full.upsert(&ids, &rows.concat()).unwrap();
     servers.full.index().unwrap().compact(&Silent).unwrap();
-    // More deletes than a search ranks waiting vectors.
+    // A search ranks fewer waiting vectors than are deleted here.
     servers.full.delete(&ids[..120]).unwrap();
     let found = servers.search(&query, Press::PAPER).ranked;
     let one = Matrix::new(query.clone(), 1, 128, base.element()).unwrap();

@@ -28,7 +28,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.expand_record(page, key, &record)
     }
 
-    /// Gives one more candidate a place for an excluded one (OdinANN §3.4.1).
+    /// If a candidate is excluded, lets one more candidate into the list (OdinANN §3.4.1).
     pub(super) fn make_up_for(&mut self, id: u64, key: u64) {
         if !self.ranking.admission().admits(id, node_of(key)) {
             self.frontier.refuse(key);
@@ -60,15 +60,16 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         if u64::from(placement.page_of(node)) == page && !placement.is_even() {
             return Err(self.not_there(node, page));
         }
-        // This may be the only valid record of the candidate's id. After too many tries, other
-        // nodes lead to its neighbours.
+        // The candidate is tried again, because its record may be the only valid one of its id.
+        // After too many tries, other nodes must lead to its neighbours.
         if !self.put_back(key) {
             self.frontier.expanded(key);
         }
         Ok(())
     }
 
-    /// The search then looks on the candidate's current page. Returns false after too many tries.
+    /// Puts a candidate back into the list, so that the search looks on its current page. Returns
+    /// false after too many tries.
     pub(super) fn put_back(&mut self, key: u64) -> bool {
         let patient = self.patience > 0;
         if patient {
@@ -86,7 +87,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// The page of a node. For a node that moves between pages, it is the next page.
+    /// The page of a node. For a node that moves between pages, the page to which it moves.
     pub(super) fn page_of(&self, node: u32) -> u64 {
         let number = self.setting.pages.page_of(node);
         match self.setting.graph.placement.get() {
@@ -154,7 +155,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             } else if pending.amend_coded(page as u32, node, list, codes, &mut amended) {
                 codes = &amended;
             }
-            // Pending changes of this list may have been written with it to another page.
+            // If the node has moved, pending changes of its list may have been written to its new
+            // page.
             moved = N::MOVES && u64::from(placement.page_of(node)) != page;
         }
         // The loop has no branch on new neighbours, because a processor cannot predict it.
@@ -341,7 +343,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         N::PARTS && self.setting.hold
     }
 
-    /// Ranks vectors in two parts by the leading part that the page will have, like other nodes.
+    /// Ranks a node whose record waits for its page. A vector in two parts is ranked by the leading
+    /// part that the page will have, like the vectors of other nodes.
     #[cold]
     fn rank_waiting(&mut self, key: u64, id: u64, vector: &[u8]) -> Result<Option<f32>, Error> {
         if !N::PARTS {
