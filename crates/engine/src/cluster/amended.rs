@@ -1,8 +1,9 @@
 //! The heads of clusters that change: a head moves, is added by a split, or is removed by a merge.
 //!
-//! The graph over the heads is updated in place, as by an insert. Old heads may fill the candidate
-//! list of a walk and link only to each other. So some walks are [tried](AmendedHeads::are_found)
-//! after the changes, and the graph is rebuilt if too many miss the nearest head.
+//! The graph over the heads is updated in place, as by an insert. In such a graph, old heads may
+//! fill the candidate list of a walk and link only to each other. So some walks are
+//! [tried](AmendedHeads::are_found) after the changes. If too many of them miss the nearest head,
+//! the graph is rebuilt.
 
 use stratann_layout::NavigationFile;
 use stratann_vector::{Kernel, Metric};

@@ -11,7 +11,7 @@
 //!
 //! The paper's equation 4 has `P_ij` in place of the difference, which would maximise the reads,
 //! and contradicts its Table 4. The sum is least if each vector is stored in the most probed of its
-//! clusters, and of equally probed ones in the nearest.
+//! clusters, and among equally probed clusters in the nearest.
 
 use stratann_vector::Kernel;
 

@@ -10,7 +10,7 @@
 use super::adjacency::Slots;
 use super::points::Points;
 
-/// The squared distance is from the searched point, or from the node whose list is pruned.
+/// A node and its squared distance from the searched point, or from the node whose list is pruned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Candidate {
     pub(crate) distance: f32,

@@ -53,8 +53,8 @@ impl Store for &Slots {
     }
 }
 
-/// Links unreachable nodes of `nodes`, in a graph of `all` nodes. Returns the number of added
-/// edges, less the removed ones. After a node's own neighbours, nodes of `near` are tried.
+/// Links unreachable nodes of `nodes`, in a graph of `all` nodes. Returns the number of added edges
+/// minus the number of removed edges. After a node's own neighbours, nodes of `near` are tried.
 pub(super) fn link_unreachable<S: Store>(
     store: S,
     (all, nodes): (usize, impl Iterator<Item = u32>),

@@ -452,8 +452,8 @@ fn nodes_may_get_other_numbers_again_and_again() {
 #[test]
 fn floats_are_rounded_while_a_graph_is_built_and_it_finds_as_much() {
     let (count, dim) = (6_000, 48);
-    // Of only twelve groups, searches sometimes miss one. Over 40 seeds, the mean recall is .9993
-    // with floats and .9990 with rounded points, and the least .96 and .88.
+    // With only twelve groups, searches sometimes miss one of them. Over 40 seeds, the mean recall
+    // is .9993 with floats and .9990 with rounded points, and the least recall is .96 and .88.
     let exact = clustered(count, dim, 60, 7);
     let bytes = floats(&exact);
     let order = Order::Locality { page: 3 };

@@ -1,4 +1,5 @@
-//! The checkpoints whose nodes the storage server can rank: the last, and the one before if in use.
+//! The checkpoints whose nodes the storage server can rank: the last one, and the one before while
+//! servers use it.
 //!
 //! ```text
 //!   insert ──> log, durable ──> waits in memory ──merge──> the next checkpoint          LiveIndex
@@ -82,9 +83,9 @@ pub(super) struct Live {
 }
 
 struct Known {
-    /// The collections and indexes of these checkpoints, oldest first.
+    /// The known checkpoints and their indexes, oldest first.
     states: Vec<(Collection, Arc<Index>)>,
-    /// The last use of an older checkpoint, or the first notice of a new one.
+    /// The time at which an older checkpoint was last used, or a new one was first noticed.
     asked: Instant,
 }
 
@@ -240,11 +241,13 @@ impl Live {
         if self.newest(now).state != last {
             return;
         }
-        // The next merge may start as soon as `known` has no older checkpoint.
+        // The index releases its checkpoint first, because the next merge may start as soon as
+        // `known` has no older one.
         self.index.forget_before();
         let mut known = self.known.lock();
         let last = known.states.len().saturating_sub(1);
-        // An older checkpoint may have gigabytes of memory, so it is dropped without the lock.
+        // An older checkpoint may have gigabytes of memory, so it is dropped after the lock is
+        // released.
         let older: Vec<_> = known.states.drain(..last).collect();
         drop(known);
         drop(older);
@@ -334,7 +337,7 @@ mod tests {
             states.tidy_at(now, None);
             assert!(has(&states, now, first), "after {:?}", now - began);
         }
-        // Other checkpoints do not prolong the life of the older one.
+        // Uses of other checkpoints do not prolong the life of the older one.
         let last = now;
         while now < last + KEPT {
             states.tidy_at(now, None);

@@ -217,7 +217,7 @@ impl Clock {
         Self(Rc::new(thread_cpu_time()))
     }
 
-    /// Gives the last of these tasks the CPU time since then, and `None` to the others.
+    /// Returns the CPU time since then to the last of these tasks, and `None` to the others.
     fn last(self) -> Option<Duration> {
         let begun = Rc::into_inner(self.0)?;
         Some(thread_cpu_time().saturating_sub(begun))

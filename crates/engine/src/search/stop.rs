@@ -1,7 +1,7 @@
 //! Stops a submitted search before its end, at its deadline or by a cancellation.
 //!
-//! The future of [`Stop::unless_stopped`] drops its task with reads and buffers after a stop. A
-//! timer or a cancellation wakes this future.
+//! After a stop, the future of [`Stop::unless_stopped`] drops its task, together with reads and
+//! buffers. A timer or a cancellation wakes this future.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;

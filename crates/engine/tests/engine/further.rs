@@ -308,7 +308,7 @@ fn a_longer_list_finds_no_less() {
                 preset.name
             );
         }
-        // A search with a target recall chooses its list size.
+        // A search with a recall target chooses its list size.
         let how = SearchOptions {
             recall: Some(0.9),
             ..SearchOptions::default()

@@ -27,7 +27,7 @@ fn options(preset: Preset) -> BuildOptions {
     }
 }
 
-/// The order of inserts decides the samples of a merge.
+/// One thread inserts, because the order of inserts decides which samples a merge takes.
 fn within(path: &Path, memory: Option<u64>) -> LiveIndex {
     let options = WriteOptions {
         durability: Durability::OnFlush,

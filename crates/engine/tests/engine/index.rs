@@ -71,7 +71,7 @@ fn embeddings_under_cosine_and_inner_product() {
             ..quick(Preset::STRATANN)
         };
         build(&base, &path, &options, &Silent).unwrap();
-        // A pipelined search depends on the order of completions.
+        // A pipelined search depends on the order of completions, so its bound is lower.
         for (strategy, least) in [(Strategy::BestFirst, 0.95), (Strategy::Pipelined, 0.9)] {
             let options = SearchOptions {
                 list: 60,
@@ -140,7 +140,7 @@ fn aisaq_answers_as_diskann_does() {
             metric: Metric::Cosine,
             ..BuildOptions::default()
         },
-        // A record of 3,948 bytes fills a page. With 64 neighbours, it takes two blocks.
+        // A record of 3,948 bytes fills a page. With 64 neighbours, a record takes two blocks.
         4096,
     );
     let long = (
@@ -234,7 +234,8 @@ fn the_slot_cache_changes_no_answer_of_aisaq() {
                     ..expected.counters
                 };
                 assert_eq!(found.counters, expected, "{name}");
-                // In a wider beam, a cached candidate leaves its place to another.
+                // In a wider beam, another candidate is read in place of a cached one, so results
+                // may differ.
                 if beam == 1 {
                     assert!(found.ids == plain.ids, "{name}");
                     assert!(found.distances == plain.distances, "{name}");
@@ -243,7 +244,7 @@ fn the_slot_cache_changes_no_answer_of_aisaq() {
                     assert_eq!(found.counters.graph_reads + hits, reads, "{name}");
                 }
             }
-            // Nodes that belong to a full set of the cache are missing.
+            // Even a cache of 2,000 entries lacks some nodes, because their sets are full.
             let (warm, cold) = (aisaq[1].counters.graph_reads, plain.counters.graph_reads);
             assert!(
                 entries < 2_000 || warm < cold / 5,
@@ -347,7 +348,7 @@ fn whole_pages_of_an_inline_index_find_no_less() {
         });
         let name = format!("list {list}, {strategy}: {alone:?}, {shared:?}");
         eprintln!("{name}");
-        // The other nodes of a page are candidates too, which takes three of ten reads.
+        // Because the other nodes of a page are candidates too, three of ten reads remain.
         match strategy {
             Strategy::BestFirst => {
                 assert!(shared.0 >= alone.0, "{name}");
@@ -463,7 +464,7 @@ fn collections_of_any_size_and_shape() {
         (1, 1, Element::U8),
         (2, 3, Element::I8),
         (40, 5, Element::F16),
-        // A node is larger than one block, and in the next case than two.
+        // Here a node is larger than one block, and in the next case larger than two blocks.
         (50, 1_100, Element::F32),
         (30, 3_000, Element::F32),
     ]

@@ -209,7 +209,7 @@ impl Place {
         self.find(1);
     }
 
-    /// Searches for every `step`-th live vector. A graph may miss a few.
+    /// Searches for every `step`-th live vector. A search of a graph may miss a few vectors.
     fn find(&self, step: usize) {
         let ids: Vec<u64> = self.live.iter().copied().step_by(step).collect();
         let index = Index::open(self.index(), &OpenOptions::default()).unwrap();
@@ -309,7 +309,7 @@ fn segments_are_kept_where_inserts_are_direct() {
 fn what_was_replaced_is_found_as_it_is_now() {
     let place = Place::new(SIFT, Compression::Paper);
     let live = place.open(Update::Merge);
-    // The id leads to the vector of another id.
+    // Each of these ids gets the vector of another id.
     let ids: Vec<u64> = some(7..SIFT.built, 50).collect();
     let rows: Vec<u64> = ids.iter().map(|id| id + 5_000).collect();
     let rows = gather(&place.all, &rows);

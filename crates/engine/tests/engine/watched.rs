@@ -227,7 +227,7 @@ fn a_sample_is_of_queries_one_by_one_in_batches_and_submitted() {
         (known.sample, known.waiting, known.last.unwrap().queries),
         (20, 0, 20)
     );
-    // In so small an index, a search for a recall reads all vectors.
+    // In so small an index, a search with a recall target reads all vectors.
     index.search(&head(SIFT_QUERIES, 4), &asked).unwrap();
     let five = SearchOptions { k: 5, ..options };
     index.search(&head(SIFT_QUERIES, 4), &five).unwrap();

@@ -2,8 +2,8 @@
 //! id to the version of its vector.
 //!
 //! A child process makes the calls, prints each completed call, and is killed at a random time.
-//! Then the index must have all acknowledged vectors, and no deleted vectors. Each id of a running
-//! call has its state before or after the call.
+//! Then the index must have all acknowledged vectors, and no deleted vectors. If a call was
+//! running, each of its ids has the state from before or after the call.
 //!
 //! `STRATANN_SEED=n` runs the trial of one seed again.
 
@@ -135,7 +135,7 @@ fn read_versions(folder: &Path) -> Versions {
     text.lines().map(line).collect()
 }
 
-/// The possible states after the completed calls of each caller, and perhaps one more.
+/// The possible states after the completed calls of each caller, and perhaps after its next call.
 fn may(seed: u64, all: &Versions, done: &[u64]) -> May {
     let mut may: May = all.iter().map(|(&id, &v)| (id, [Some(v)].into())).collect();
     for (number, &done) in (0..).zip(done) {

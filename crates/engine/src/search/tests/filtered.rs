@@ -111,7 +111,7 @@ fn checked(
     right as f64 / (count * queries.rows()) as f64
 }
 
-/// The ids by distance from the vector farthest from all queries.
+/// The ids, sorted by distance from the vector that is farthest from all queries.
 fn lonely(base: &Matrix, queries: &Matrix) -> &'static [u64] {
     static ORDER: OnceLock<Vec<u64>> = OnceLock::new();
     ORDER.get_or_init(|| {
