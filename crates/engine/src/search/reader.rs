@@ -54,8 +54,8 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         Some(Page { number, bytes })
     }
 
-    /// Whether `page` has the current bytes. If records move instead, the placement gives current
-    /// pages.
+    /// Whether `page` has the current bytes. If records move to other pages, this is always true,
+    /// because the placement gives the current page.
     #[inline]
     pub(crate) fn is_current(&self, page: &Page<'a>) -> bool {
         N::MOVES || {

@@ -33,7 +33,7 @@ fn begin(path: &Path, preset: Preset, file: &str, built: usize) {
     .unwrap();
 }
 
-/// One insert follows the other, so that only the vectors determine the graph.
+/// Inserts run one after another, so that only the vectors determine the graph.
 fn live(path: &Path) -> LiveIndex {
     let options = WriteOptions {
         durability: Durability::OnFlush,

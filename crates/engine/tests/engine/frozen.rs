@@ -627,7 +627,7 @@ impl Small {
                 ..SearchOptions::default()
             };
             let found = search(&queries, &options);
-            // No old id is a result.
+            // Every result is a live id.
             assert!(
                 found.ids.iter().all(|&id| id < rows as u64),
                 "{}",

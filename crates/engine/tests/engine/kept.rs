@@ -485,7 +485,8 @@ fn with_the_chunks_of_a_segment_its_vectors_are_lost_and_no_garbage_comes_back()
 #[test]
 fn where_nobody_knows_what_is_garbage_it_is_taken_and_said() {
     for update in [Update::Merge, Update::Accumulate] {
-        // The data give codes without a base. A chunk has two vectors, and takes more than a block.
+        // With these data, the compression of vectors uses no base vector. A chunk has two vectors,
+        // and takes more than a block.
         let data = Data {
             built: 1_100,
             segment: 700,

@@ -93,7 +93,8 @@ fn the_cache_serves_beside_direct_inserts_what_is_stored() {
                 let rows = part(BUILT + round * PART, PART);
                 index.insert(&rows, None, &Silent).unwrap();
                 index.search(&queries, &search).unwrap();
-                // After this checkpoint, pages that only the one before named can be reused.
+                // After this checkpoint, pages that only the previous checkpoint named can be
+                // reused.
                 index.flush().unwrap();
             }
             stop.store(true, Ordering::Relaxed);
