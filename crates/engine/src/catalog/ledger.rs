@@ -62,8 +62,8 @@ pub(super) enum Refusal {
 
 pub(super) struct Beside {
     pub(super) budget: u64,
-    /// The budget that suffices for this index and the others, with all memory that it would lease
-    /// to them.
+    /// The budget that suffices for this index and the others, including all memory that this
+    /// budget would lease to them.
     pub(super) needs: u64,
     what: String,
     others: usize,
@@ -353,7 +353,8 @@ impl Ledger {
         }
     }
 
-    /// The bytes of an index, with its codebook if no other index uses it. 0 if the index is gone.
+    /// The bytes of an index, including its codebook if no other index uses this codebook. 0 if the
+    /// index is gone.
     fn bytes_of(&self, number: u64) -> u64 {
         let open = self.open.values().map(|open| &open.charge);
         let held = self.held.iter().map(|(_, charge)| charge);
@@ -569,7 +570,7 @@ impl Ledger {
             }
             alive
         });
-        // An index may already use the memory of the codebook of an index that callers dropped.
+        // If callers dropped an index, a new index may already use the memory of its codebook.
         let is_over = |ledger: &Self| ledger.budget.is_some_and(|budget| ledger.sum() > budget);
         while is_over(self) && self.drop_spare_codebook(false) {}
     }

@@ -108,7 +108,7 @@ pub(super) struct Renamed {
     row_of: Vec<u32>,
 }
 
-/// Records of the number of neighbours, the neighbours, and unused words up to `degree`.
+/// Each record has the number of neighbours, the neighbours, and unused words up to `degree`.
 #[derive(Debug)]
 pub(super) struct ScratchLists {
     pub(super) file: ScratchFile,
@@ -139,7 +139,7 @@ impl Constructed {
             .collect();
         self.entry = is_now[self.entry as usize];
         match &mut self.rows {
-            // Such rows are read through `order`, which is already renumbered.
+            // Rows of the source are read through `order`, which is already renumbered.
             Rows::Source => {}
             Rows::Memory(rows) => {
                 let row_bytes = rows.row_bytes();
@@ -380,7 +380,7 @@ fn ask(source: &dyn VectorSource, task: &Task<'_>, bytes: u64) -> Result<(), Dat
 /// The largest number of rows. One bit of a node number marks expanded candidates in a search.
 const MAX_ROWS: usize = 1 << 31;
 
-/// In input order, the page size in rows of the order in which the build works.
+/// The page size of the build's locality order, if the index has input order.
 const WORKING_PAGE: usize = 16;
 
 const READ: usize = 4 << 20;
@@ -450,7 +450,8 @@ pub(crate) fn needs(
     };
     let mut space = Space::new(metric, source.element(), source.dim());
     if let Some(trial) = space.trial(source, parameters.seed)? {
-        // An estimate: only a pass over all rows can decide whether they are rounded.
+        // This is an estimate, because only a pass over all rows can decide whether they are
+        // rounded.
         space.round(trial.end());
     }
     let resident = resident_bytes();

@@ -42,8 +42,8 @@ const FIRST_DEGREE: f64 = 0.5;
 /// searches meet the same rows, which saves a fifth to a third of the time.
 const WINDOWS: usize = 16;
 
-/// The number of consecutive nodes that the second pass inserts in order. Their searches meet the
-/// same rows and lists, which are then in the cache.
+/// The number of consecutive nodes that the second pass inserts in order. The searches for these
+/// nodes meet the same rows and lists, which are then in the cache.
 const BLOCK: usize = 1024;
 
 struct Pass {
@@ -197,8 +197,8 @@ impl Growing<'_> {
         Ok(())
     }
 
-    /// Inserts a node of a sample again if it has an incoming edge, but its search does not find
-    /// it.
+    /// Inserts a node of a sample again if the node has an incoming edge, but a search for the node
+    /// does not find it.
     fn link_lost(&self, pass: &Pass, is_in: impl Fn(u32) -> bool) -> Result<(), Interrupted> {
         let mut worker = Worker::new(self.points, self.slots, self.entry, pass);
         let nodes = self.points.rows() as u64;
@@ -235,7 +235,7 @@ fn full_pass(stage: &'static str, parameters: &Parameters) -> Pass {
     }
 }
 
-/// Extends a graph of some points by the others. Node numbers are positions in `order`, while
+/// Extends a graph of some points by the other points. Node numbers are positions in `order`, while
 /// `known` has row numbers.
 pub(super) fn grow(
     points: &Points<'_>,
@@ -277,8 +277,8 @@ pub(super) fn grow(
         let nodes = (0..points.rows() as u32).filter(|node| !alone(node));
         link_from(points, &slots, from, nodes, &pass, parameters);
     };
-    // A pruned neighbour may have been the only link to a dense cluster. New vectors would then
-    // form a separate cluster beside it.
+    // The edge to a pruned neighbour may have been the only link to a dense cluster. New vectors
+    // would then form a separate cluster beside it.
     let known = (0..points.rows() as u32).find(|node| !alone(node));
     if let Some(known) = known.filter(|_| alone(&entry)) {
         // All searches start at the entry, so a new entry needs neighbours first.

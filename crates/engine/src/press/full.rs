@@ -320,7 +320,7 @@ impl View {
         let seen = self.changes.seen();
         let mut ranking = Ranking::new(kernel, &timer, row_bytes, seen.admission());
         ranking.query.copy_from_slice(query);
-        // Nodes of an older checkpoint may have changed since the merge.
+        // Nodes of an older checkpoint may have changed since the merge, so all of them are ranked.
         let most = if self.since_merge.is_some() {
             k.saturating_add(nodes.len())
         } else {

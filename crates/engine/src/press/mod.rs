@@ -72,7 +72,8 @@ pub struct Collection {
 
 impl Collection {
     fn of(manifest: &Manifest) -> Self {
-        // The call that opens the index returns the error of an unknown name.
+        // If the manifest has an unknown name of low codes, the call that opens the index returns
+        // the error.
         let low_codes = low_codes_of(manifest)
             .ok()
             .flatten()

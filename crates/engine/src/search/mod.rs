@@ -78,7 +78,7 @@ use crate::stores::composition::CodesAt;
 use crate::{Error, Press, Rerank, SearchOptions, Strategy, Way, bounds};
 
 /// The most queries in flight on a thread, for a short batch (`bench/in-flight.toml`). The
-/// candidate lists of these queries together have at most `CHOSEN_LISTS` places.
+/// candidate lists of these queries together have space for at most `CHOSEN_LISTS` candidates.
 const CHOSEN_IN_FLIGHT: usize = 8;
 const CHOSEN_LISTS: usize = 4096;
 
@@ -469,8 +469,8 @@ impl Index {
             navigation,
             whole_page: whole_page && !self.is_unpacked(),
             rerank: options.rerank.unwrap_or(preset.rerank),
-            // Vectors that wait for a merge change the boundary between results and other
-            // candidates.
+            // Vectors that wait for a merge may move the boundary of the results, so exact
+            // distances near the old boundary would not suffice.
             exact: options.exact || overlay.is_some_and(|overlay| overlay.logged() > 0),
             ends: match depth {
                 // In this layout, exact distances are known only after the walk, so the search uses

@@ -74,8 +74,8 @@ pub(super) struct Prober<'a> {
     kernel: Kernel,
     ranking: Ranking<'a>,
     counters: Counters,
-    /// The number of vectors that the query has read, and of its matches, both including deleted
-    /// vectors.
+    /// The number of vectors that the query has read, and the number of matches among them, both
+    /// including deleted vectors.
     seen: u64,
     matched: u64,
     /// Flags: the query probed more clusters than planned, ended too early, or has read every
@@ -239,7 +239,8 @@ impl<'a> Prober<'a> {
         }
     }
 
-    /// Whether probes would cost more than reads of all matches. Always false without groups.
+    /// Whether probes would cost more than reads of all matches. Always false in layouts without
+    /// groups.
     fn are_far(&mut self, nodes: &NodeSet, share: f64, wanted: u64, margin: f32) -> bool {
         let (clusters, before) = (self.clusters, self.plan.before);
         if !matches!(clusters.vectors, Vectors::Grouped(_)) || before == f64::INFINITY {
@@ -645,7 +646,7 @@ impl EveryMember<'_, '_> {
         Ok(())
     }
 
-    /// Only in layouts that store each vector once.
+    /// Works only in layouts that store each vector once.
     async fn find_among(&mut self, nodes: &NodeSet) -> Result<(), Error> {
         let (clusters, check) = (self.clusters, self.check);
         let mut nodes = nodes

@@ -7,14 +7,14 @@
 //!                           │<─ slack ───>│
 //! ```
 //!
-//! A search with the list size L expands at least L nodes, and the last hardly ever lead to a
-//! result. A candidate is *without promise* if its estimated distance is beyond the bound: the k-th
-//! distance so far plus some standard deviations of the codes' error (*slack*). When all remaining
-//! candidates are without promise, the search ends.
+//! A search with the list size L expands at least L nodes, and the last of these nodes hardly ever
+//! lead to a result. A candidate is *without promise* if its estimated distance is beyond the
+//! bound: the k-th distance so far plus some standard deviations of the codes' error (*slack*).
+//! When all remaining candidates are without promise, the search ends.
 //!
 //! A query measures the error on the nodes that it has expanded. With [`PER_DOUBLING`], a larger L
-//! still gives a higher recall. Each read in flight lowers the bound, because it may find a nearer
-//! node.
+//! still gives a higher recall. Each read in flight lowers the bound, because the read may find a
+//! nearer node.
 //!
 //! - If codes are beside lists, some keys are exact. Exact keys have a bound of their own
 //!   ([`Bounds`]).

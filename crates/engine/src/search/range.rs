@@ -217,8 +217,8 @@ fn within(
             Some(explained) => explained.matching,
             None => vectors as u64,
         };
-        // If this search found a vector that an earlier page missed, more results precede this
-        // page.
+        // If this search found a vector that an earlier page missed, more results precede this page
+        // than the earlier pages have.
         let none_missed = range.after.is_none_or(|after| after.rank == before);
         let last = answers.last().filter(|_| has_more);
         return Ok(RangeResults {

@@ -224,8 +224,8 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Ranks all candidates in doubt, and makes the results. In rare cases, a further round makes
-    /// new results exact.
+    /// Ranks all candidates in doubt, and computes the results. In rare cases, a further round
+    /// makes new results exact.
     pub(crate) async fn settle<N: NodePages>(
         &mut self,
         pages: &N,
@@ -270,7 +270,8 @@ impl<'a> Reranker<'a> {
         for &place in places {
             let (node, part) = ranking.leading.part(place);
             let at = self.segments.place_of(node);
-            // If these pages were dirty, they may have been released for another candidate on them.
+            // If these pages were dirty, they may have been released for another candidate on the
+            // same pages.
             if !self.is_here(at) {
                 self.ask(node, counters)?;
                 self.take_all().await?;
@@ -290,7 +291,8 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Phase 2 as in the paper. The vectors at `head` were requested before.
+    /// Phase 2 as in the paper. The vectors of the candidates at the positions `head` were
+    /// requested before.
     async fn finish_by_batches(
         &mut self,
         frontier: &Frontier,
@@ -325,8 +327,8 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Ranks `size` candidates that are not deleted, from `places` on. Returns the position after
-    /// the last.
+    /// Ranks `size` candidates that are not deleted, beginning at the positions `places`. Returns
+    /// the position after the last ranked candidate.
     async fn rank_batch(
         &mut self,
         frontier: &Frontier,

@@ -78,7 +78,7 @@ pub(super) struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Calls `each` with every node that exists at the beginning, in any order.
+    /// Calls `each` with every node that exists when the scan begins, in any order.
     pub(super) async fn each_vector<N: NodePages>(
         &self,
         pages: &N,

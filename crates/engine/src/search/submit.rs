@@ -418,7 +418,7 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// Takes the result of the search. A panic of the search continues here.
+    /// Takes the result of the search. If the search panicked, this call panics too.
     fn take(&mut self) -> Result<SearchResults, Error> {
         match self.result.take() {
             Some(Ok(result)) => result,

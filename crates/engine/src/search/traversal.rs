@@ -96,8 +96,8 @@ pub(crate) struct Traversal<'a, N> {
     /// The codes and the number of nodes at the last `look`. Inserts make both grow.
     codes: &'a [u8],
     nodes: u64,
-    /// The query's distances to every centroid. With a low list, the centroids of residual or high
-    /// codes.
+    /// The query's distances to every centroid. If there is a low list, these are the centroids of
+    /// residual or high codes.
     pub(crate) table: DistanceTable,
     pub(crate) low: Option<LowList>,
     /// Finds the seeds of a search that uses codes of one precision.
@@ -120,14 +120,14 @@ pub(crate) struct Traversal<'a, N> {
     distances: Vec<(u32, f32)>,
     awaited: Vec<(u64, u64)>,
     patience: u32,
-    /// Scratch space from here on. `due` has candidates to expand now, or seeds.
+    /// The fields from here on are scratch space. `due` has candidates to expand now, or seeds.
     due: Vec<u64>,
     list: Vec<u32>,
     vector: Vec<u8>,
     cached: Vec<u8>,
-    /// The codes of an updated list, where codes are beside lists.
+    /// The codes of an updated list, if codes are beside lists.
     amended: Vec<u8>,
-    /// Nodes to score, or their positions in the list where codes are beside lists.
+    /// Nodes to score, or their positions in the list if codes are beside lists.
     fresh: Vec<u32>,
     scores: Vec<f32>,
     /// Codes joined from `code_parts`, their positions, and the sums from residual codes.
@@ -467,8 +467,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             return Ok(Fetched::Expanded);
         }
         let number = self.page_of(node);
-        // If a candidate's node has moved, only a page that contains the node counts. An older
-        // version of its page does not contain it.
+        // After a candidate's node has moved, an older version of its page may be held. So a held
+        // page must contain the node.
         let has = |held: &Page<'a>| {
             reader.is_current(held)
                 && (self.patience == PATIENCE

@@ -27,7 +27,7 @@ use stratann_tier::Thread;
 use super::batch::Shares;
 use crate::room::Taken;
 
-/// The least queries for each thread with which a batch measures.
+/// The least number of queries for each thread with which a batch measures.
 pub(super) const FROM: usize = 256;
 
 pub(super) const MOST: usize = 64;
@@ -353,7 +353,7 @@ mod tests {
 
     #[test]
     fn what_only_came_later_is_not_better() {
-        // Each trial is faster than the last, with any number, as more pages are in memory.
+        // Each trial is faster than the last, with any number, because more pages are in memory.
         let warms = |_, n| 1.0 - 0.6_f64.powi(n as i32 + 1);
         let (number, tried) = chosen(64, warms);
         assert_eq!(number, 1, "{tried:?}");

@@ -25,8 +25,9 @@
 //! ([`probe`](super::probe)).
 //!
 //! **Dry.** If a walk finds too few matches, the query continues with *before*. The list of the
-//! walk has at most as many candidates as *before* needs reads, or twice the expected number if
-//! that is more. So a search costs at most about twice as much as with the cheaper strategy.
+//! walk has at most as many candidates as *before* needs reads, or twice the expected number of
+//! candidates if that is more. So a search costs at most about twice as much as with the cheaper
+//! strategy.
 //!
 //! **After.** No strategy filters the results of a finished search. Such a strategy would visit the
 //! same nodes as *within*, and would also compare attributes (`docs/measured.md`).
@@ -150,8 +151,8 @@ const APART: f64 = 0.5;
 /// must find the k / s nearest vectors. Let `R` clusters together have k / s vectors, and `r`
 /// clusters k vectors. The number of heads within a squared distance x grows about as x^2 on
 /// photo-sift-100k. So the square root of the number of probes grows by sqrt(R) - sqrt(r). In a
-/// simulation there, recall was .918 without a filter, and .918 to .956 with s from 1/2 to 1/1000.
-/// With x^1.5 in place of x^2, it was .896 to .943, and with x^3, .933 to .976.
+/// simulation on this collection, recall was .918 without a filter, and .918 to .956 with s from
+/// 1/2 to 1/1000. With x^1.5 in place of x^2, recall was .896 to .943, and with x^3, .933 to .976.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Growth {
     pub(super) list: usize,
