@@ -192,7 +192,7 @@ impl Catalog {
         if let Ok(checked) = filter.check(&index.schema()) {
             return Ok((index, checked));
         }
-        // The memory may suffice for only one open index.
+        // The memory may suffice for only one open index, so this index is dropped first.
         drop(index);
         let all = match columns {
             Some(all) => all,
@@ -209,7 +209,8 @@ impl Catalog {
         Ok((index, checked.map_err(|error| of_index(error, name))?))
     }
 
-    /// The columns of all indexes. If a column has different types, the first index decides.
+    /// The columns of all indexes. If indexes have different types for a column, the first index
+    /// decides.
     fn columns(&self, names: &[&str], progress: &dyn Progress) -> Result<Schema, Error> {
         let mut all = Schema::default();
         for name in names {
@@ -310,7 +311,7 @@ fn add(all: &mut SearchResults, found: &SearchResults, merged: &mut Vec<(f32, u6
     all.distance_error = all.distance_error.max(found.distance_error);
     all.cpu_seconds += found.cpu_seconds;
     all.process_cpu_seconds += found.process_cpu_seconds;
-    // The tried numbers are those of the last index.
+    // `tried` has the numbers of the last index.
     all.in_flight = all.in_flight.max(found.in_flight);
     all.tried.clone_from(&found.tried);
     all.counters += found.counters;

@@ -171,7 +171,8 @@ pub(crate) fn memberships(
         ..Joined::default()
     };
     found.starts.push(0);
-    // Only a few shares are processed at a time, because their results are in memory twice.
+    // Only a few shares of the rows are processed at a time, because their results are in memory
+    // twice.
     let all: Vec<u32> = (0..count as u32).collect();
     for shares in all.chunks(SHARE * threads.max(1)) {
         go_on(progress)?;

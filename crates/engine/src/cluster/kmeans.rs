@@ -332,7 +332,7 @@ impl Means {
         }
     }
 
-    /// Reorders the means: after each mean comes the nearest one of those that remain.
+    /// Reorders the means: after each mean comes the nearest of the remaining means.
     fn chain(&mut self) {
         let (bytes, count) = (self.kernel.row_bytes(), self.count());
         let point = |at: usize| &self.points[at * bytes..(at + 1) * bytes];

@@ -30,15 +30,15 @@ type Entry = u64;
 const BATCH: usize = 1024;
 
 /// A list first gives up links to rows to which more than this many lists link. Searches would
-/// hardly reach other rows.
+/// hardly reach rows with fewer links.
 const FEW: u8 = 8;
 
 /// The least degree with rings. In lists of 12, two links to equal rows are too many: a search with
 /// a list size of 50 missed a row that was inserted later.
 const LEAST_RING: usize = 24;
 
-/// Returns whether any list was changed. A node may lose the last edge that leads to it. Below
-/// [`LEAST_RING`], nothing changes.
+/// Returns whether any list was changed. A node may lose the last edge that leads to it. If
+/// `degree` is below [`LEAST_RING`], nothing changes.
 pub(super) fn link(
     points: &Points<'_>,
     slots: &Slots,
@@ -169,7 +169,7 @@ impl Rings<'_> {
         self.slots.replace(node, &self.list, &lock);
     }
 
-    /// Links of rings only connect equal rows, and do not count.
+    /// Links of rings do not count, because they connect only equal rows.
     fn count_leading(&mut self) {
         if !self.leading.is_empty() {
             return;

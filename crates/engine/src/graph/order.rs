@@ -117,7 +117,8 @@ struct Cutter<'a> {
 }
 
 impl Cutter<'_> {
-    /// About half of the rows, cut between two pages. `None` if the segment is within one page.
+    /// The position of a cut between two pages, near the middle of the rows. `None` if the segment
+    /// is within one page.
     fn middle(&self, offset: usize, rows: usize) -> Option<usize> {
         let half = offset + rows.div_ceil(2);
         let below = half / self.page * self.page;

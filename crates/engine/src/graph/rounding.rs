@@ -41,7 +41,7 @@ const FARTHER: f64 = 1.01;
 const FARTHEST: f64 = 1.5;
 /// A probe is lost if its nearest rows by bytes are farther by this factor. The second constant is
 /// the most probes that may be lost. On real data, no probe had a factor above 1.06. Dense clusters
-/// with a spread of at most a third of a step have 1.26 to 1.7.
+/// with a spread of at most a third of a step have a factor of 1.26 to 1.7.
 const LOST: f64 = 1.1;
 const MOST_LOST: usize = 1;
 
@@ -96,7 +96,8 @@ impl Rounding {
     }
 }
 
-/// Checks all points before rounding: how far they move, and the points nearest to each probe.
+/// Checks before rounding how far all points would move, and whether other points would become
+/// nearest to a probe.
 pub(super) struct Trial {
     rounding: Rounding,
     dim: usize,

@@ -51,7 +51,7 @@ pub(crate) struct Shuffled {
     pub(crate) firsts: Vec<u32>,
 }
 
-/// The number of nodes in a window, and of windows processed at once.
+/// The number of nodes in a window, and the number of windows that are processed at once.
 fn stretches(memory: Option<u64>, threads: usize) -> (usize, usize) {
     let Some(cap) = memory else {
         return (STRETCH, threads);
@@ -109,8 +109,8 @@ pub(crate) fn shuffle(
 struct Stretch {
     first: u32,
     room: u32,
-    /// Where the edges of each node begin, in both directions, and the end of the last node's
-    /// edges.
+    /// The position in `edges` at which the edges of each node begin, in both directions, and the
+    /// end of the last node's edges.
     offsets: Vec<u32>,
     edges: Vec<u32>,
     page_of: Vec<u32>,
@@ -272,7 +272,7 @@ impl Stretch {
                 Some((other_page, other)) => {
                     self.change_places(node, page, other_page, other);
                     self.add_to_page(node, false, &mut near);
-                    // Without a swap, the last node of the page moves to `at`.
+                    // Without a swap, the last node of the page moves to `at`, so `at` stays.
                     if let Some(other) = other {
                         self.add_to_page(other, true, &mut near);
                         at += 1;

@@ -96,7 +96,7 @@ impl States {
         let (volume, manifest) = (index.volume().clone(), index.manifest().clone());
         let overlay = index.overlay().cloned().unwrap_or_else(Overlay::none);
         let vectors = index.live();
-        // The storage server needs no lists and no codes.
+        // The storage server needs no lists and no codes, so the index is dropped.
         drop(index);
         let collection = Collection::of(&manifest);
         let segments = Segments::open(&*volume, &manifest, VectorsAt::Segments)?;

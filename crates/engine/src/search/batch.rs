@@ -217,7 +217,8 @@ impl Clock {
         Self(Rc::new(thread_cpu_time()))
     }
 
-    /// Returns the CPU time since then to the last of these tasks, and `None` to the others.
+    /// For the last task of the thread, returns the CPU time since the first task began. For other
+    /// tasks, returns `None`.
     fn last(self) -> Option<Duration> {
         let begun = Rc::into_inner(self.0)?;
         Some(thread_cpu_time().saturating_sub(begun))
@@ -298,8 +299,8 @@ impl<'a> Batch<'a> {
     pub(super) fn room(&self, options: &SearchOptions) -> Queued {
         let rows = self.queries.rows();
         let wanted = options.threads.saturating_mul(options.in_flight(rows));
-        // Without the option, one query in flight on each thread suffices, so that other searches
-        // can have the rest of the budget.
+        // Without the option `in_flight`, one query in flight on each thread suffices, so that
+        // other searches can have the rest of the budget.
         let needed = match options.in_flight {
             Some(_) => wanted,
             None => options.threads,
@@ -434,7 +435,7 @@ impl<'a> Batch<'a> {
             };
             let mut list = Some(plan.list);
             let mut enough = false;
-            // A search with excluded nodes measures the recall of its list size, so it never
+            // A search with excluded nodes serves to measure the recall of a list size, so it never
             // lengthens the list.
             let mut further = match self.left_out {
                 None => plan.further,
@@ -481,8 +482,8 @@ impl<'a> Batch<'a> {
                 let mut scan = source.scan(thread, self.progress);
                 scan.find(plan.list).await?;
                 counters += scan.take_counters();
-                // A scan of vectors in two parts starts with no results. Otherwise, repeated offers
-                // are ignored.
+                // A scan of vectors in two parts starts with no results, so the waiting vectors are
+                // offered again. Other scans ignore repeated offers.
                 scan.ranking().offer_all(&waiting);
             }
             self.progress.advance(1);

@@ -37,7 +37,7 @@ const AT_ONCE_OF: usize = 8;
 const SHARES: usize = 4;
 const LEAST: usize = 256;
 const MORE: usize = 4;
-/// The largest share of the k results that may be expected among unread nodes at the end.
+/// The rounds end when at most this share of the k results is expected among unread nodes.
 const MISSED: f64 = 0.05;
 /// The number of codes that are compared at once, and the number of such pieces between two yields.
 const PIECE: usize = 1 << 10;

@@ -8,9 +8,9 @@
 //!                                               long, up to a quarter of all nodes
 //! ```
 //!
-//! The estimate of a drifted vector ([`drift`](crate::update)) is about the same as its
-//! neighbours'. So chance decides which drifted vectors a short list has. The further walk ranks
-//! every inserted node on its pages.
+//! The estimate of a drifted vector ([`drift`](crate::update)) is about the same as the estimates
+//! of its neighbours. So chance decides which drifted vectors a short list has. The further walk
+//! ranks every inserted node on the pages that it reads.
 //!
 //! Recall@10 of queries near inserted vectors, which have 24 floats and are shifted by 3. "750
 //! beside 1,500" are 750 inserted vectors beside 1,500 built ones.
@@ -28,7 +28,7 @@
 //! right, with 206, 472 and 918 pages.
 //!
 //! The second walk starts from the beginning. To continue the first walk would save about an eighth
-//! of these reads, but every first walk would then have to keep candidates that it now drops.
+//! of the reads, but every first walk would then have to keep candidates that it now drops.
 
 use super::traversal::SCAN_FROM;
 use super::walker::Plan;
@@ -46,7 +46,8 @@ pub(crate) struct Uses {
 /// The factor on the list size of the first walk, smaller if the memory budget requires it.
 const TIMES: usize = 8;
 
-/// The list size of a further walk, or 0. The plan's list size was measured before the drift.
+/// The list size of a further walk, or 0 if no such walk is needed. The plan's list size does not
+/// suffice, because it was measured before the drift.
 pub(super) fn further(index: &Index, plan: &Plan) -> usize {
     if plan.drifted_from.is_none() {
         return 0;

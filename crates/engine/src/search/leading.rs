@@ -77,8 +77,8 @@ pub(crate) struct LeadingError {
 }
 
 impl LeadingError {
-    /// The expectation and the deviation of a distance, from a decoded vector with elements off by
-    /// at most `error`.
+    /// The expectation and the deviation of a distance, given the distance of a decoded vector
+    /// whose elements are off by at most `error`.
     fn of(self, distance: f32, error: f32, length: f32) -> (f32, f32) {
         if !error.is_finite() {
             return (distance, f32::INFINITY);
@@ -130,7 +130,8 @@ impl Leading {
         let at = self.found.partition_point(before);
         let slot = match self.found.iter().position(|found| found.id == id) {
             Some(same) if self.found[same].node == node => return,
-            // While an id is being replaced, the search may meet its old and its new vector.
+            // While an id is being replaced, the search may meet the old and the new vector of this
+            // id.
             Some(nearer) if nearer < at => return,
             Some(farther) => self.found.remove(farther).slot,
             None if self.found.len() == most => self.found.pop().map_or(0, |last| last.slot),
@@ -207,8 +208,8 @@ impl Leading {
         });
     }
 
-    /// The positions of candidates in doubt. With `all`, also of certain results. Candidates with
-    /// exact distances are left out.
+    /// The positions of candidates in doubt. With `all`, also the positions of certain results.
+    /// Candidates with exact distances are left out.
     pub(crate) fn in_doubt(&self, all: bool) -> Vec<usize> {
         let expected = &self.expected;
         let k =
@@ -241,7 +242,7 @@ impl Leading {
             .collect()
     }
 
-    /// The order changes with the next [`settled`](Leading::settled).
+    /// The order of the candidates changes only with the next [`settled`](Leading::settled).
     pub(crate) fn settle(&mut self, place: usize, distance: f32) {
         self.found[place].exact = Some(distance.min(f32::INFINITY));
     }

@@ -24,7 +24,7 @@ pub(crate) struct LowList {
     computations: u64,
 }
 
-/// The number of start nodes. On photo-sift-100k, 8 took 1 % more work than 4.
+/// The number of start nodes. On photo-sift-100k, 8 start nodes took 1 % more work than 4.
 pub(crate) const BEGUN: usize = 4;
 /// In each step of the descent ([`seeds`](LowList::seeds)), this many nodes around each near node
 /// are scored, and the window shrinks by this factor.

@@ -36,7 +36,7 @@ impl Nearest {
         if self.found.get(at) == Some(&offered) {
             return false;
         }
-        // While an id is being replaced, the search may meet its old and its new vector.
+        // While an id is being replaced, the search may meet the old and the new vector of this id.
         match self.found.iter().position(|found| found.id == id) {
             Some(nearer) if nearer < at => return false,
             Some(farther) => drop(self.found.remove(farther)),

@@ -53,7 +53,7 @@ pub(crate) struct Plan {
     pub(crate) rerank: Rerank,
     pub(crate) exact: bool,
     pub(crate) ends: Ends,
-    /// The vectors to rank in addition to those that codes or heads lead to.
+    /// The vectors to rank in addition to the vectors to which codes or heads lead.
     pub(crate) looks_at: LooksAt,
     /// The first node inserted since the last build or merge, if codes hardly distinguish such
     /// nodes.
@@ -69,7 +69,7 @@ pub(crate) struct Plan {
     /// About the most nodes that are nearer than the last match of the longest list. Without a
     /// filter, this is the list size.
     pub(crate) walked: usize,
-    /// The share of the list's places at which a walk also expands nodes that do not match
+    /// The share of the list's positions at which a walk also expands nodes that do not match
     /// ([`THROUGH`](super::ways)).
     pub(crate) through: f64,
     /// The longest list for a walk that begins again because it found too few results.

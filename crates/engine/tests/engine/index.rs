@@ -179,7 +179,8 @@ fn aisaq_answers_as_diskann_does() {
             assert_eq!(found.ids, expected.ids, "{name}");
             assert_eq!(found.distances, expected.distances, "{name}");
             let (found, expected) = (found.counters, expected.counters);
-            // A candidate that leaves the list while its page is read is not expanded.
+            // A candidate that leaves the list while its page is read is not expanded, so reads may
+            // exceed hops.
             assert!(found.hops > 0 && found.graph_reads >= found.hops, "{name}");
             assert_eq!(found.bytes_read, found.graph_reads * page_bytes, "{name}");
             // Both indexes compute the same distances, but read pages of different lengths.
@@ -218,7 +219,7 @@ fn the_slot_cache_changes_no_answer_of_aisaq() {
                 cache: CacheSize::Entries(entries),
                 ..OpenOptions::default()
             };
-            // In the second search, the cache has the pages of the first.
+            // In the second search, the cache has the pages of the first search.
             let [diskann, aisaq] = [&paths[0], &paths[1]].map(|path| {
                 let index = Index::open(path, &cached).unwrap();
                 [(), ()].map(|()| index.search(&queries, &options).unwrap())
@@ -966,7 +967,7 @@ fn a_budget_of_space_decides_the_degree_and_is_kept() {
             );
             let why = report.space.unwrap();
             assert_eq!((why.budget, why.degree), (space, report.degree), "{why:?}");
-            // The size as a multiple of the estimate.
+            // `off` is the size as a multiple of the estimate.
             let off = report.bytes as f64 / why.expected as f64;
             assert!(off <= 1.03 && why.expected <= space, "{off}: {why:?}");
             assert!(why.next.is_none_or(|(_, bytes)| bytes > space), "{why:?}");

@@ -242,7 +242,7 @@ fn found_together(low_codes: LowCodes) {
     assert!(near(high + full, by_high), "{} {by_high}", high + full);
     assert!(near(low, counters.low_computations), "{low} {counters:?}");
     assert!(high < counters.low_computations / 3, "{high} {counters:?}");
-    // Uncompressed, lists would have four bytes for each node.
+    // Uncompressed lists would take four bytes for each node in them.
     println!("{lists} bytes of lists of {numbers} nodes");
     assert!(lists < 2 * numbers, "{lists} {numbers}");
 }
@@ -360,14 +360,16 @@ fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
     }
 }
 
-/// An additional node takes a slot in L_high, so other queries may differ.
+/// With offloaded codes, an additional node takes a slot in L_high. So with other queries, the
+/// results might differ.
 #[test]
 fn with_low_codes_offloaded_as_much_is_found_by_a_few_distances_more() {
     let (path, _) = built(LowCodes::Separate);
     let all = Servers::of(path);
     let code = u64::from(all.low.collection().low_bytes);
     assert_eq!(all.low.code_bytes(), 6000 * code);
-    // All codes but one, half of the codes, some codes, or not even the bits fit.
+    // In turn, all codes but one, half of the codes, some codes, and not even the bits fit into
+    // memory.
     for bytes in [6000 * code - 1, 3000 * code, 200 * code, 500] {
         let some = Servers::with_room(path, bytes);
         let kept = some.low.kept().unwrap();
@@ -409,8 +411,8 @@ fn with_low_codes_offloaded_as_much_is_found_by_a_few_distances_more() {
     }
 }
 
-/// Here a search from the graph's entry node takes 7.8 rounds, and one from the nearest of evenly
-/// spaced nodes 6.7 rounds.
+/// Here a search from the graph's entry node takes 7.8 rounds. A search from the nearest of evenly
+/// spaced nodes takes 6.7 rounds.
 #[test]
 fn a_search_begins_at_seeds_whose_low_codes_are_here() {
     let (path, truth) = built(LowCodes::Nested);
@@ -434,7 +436,8 @@ fn a_search_begins_at_seeds_whose_low_codes_are_here() {
     };
     let (_, all, [rounds, low, high]) = found(u64::MAX);
     assert!((0.94..0.98).contains(&all), "{all}");
-    // Half of the codes, an eighth, fewer codes than seeds, or none.
+    // In turn, the compute server has half of the codes, an eighth of the codes, fewer codes than
+    // seeds, and none.
     for (bytes, later, more) in [
         (48_000, 0.1, 1.02),
         (12_000, 0.2, 1.05),
@@ -474,7 +477,7 @@ fn wider_lists_by_low_codes_find_more() {
     };
     let (paper, wide) = (search(Press::PAPER, None), search(wide, None));
     let all = search(Press::PAPER, Some(Strategy::BestFirst));
-    // 40 queries do not always show a difference.
+    // 40 queries do not always show a difference, so both may be equal.
     assert!(paper.0 <= wide.0, "{paper:?} {wide:?}");
     // If high codes rank all candidates, the search is a best-first search.
     assert!((wide.0 - all.0).abs() < 0.01, "{wide:?} {all:?}");
@@ -694,7 +697,7 @@ fn searches_beside_changes_and_merges_find_what_was_acknowledged() {
     });
 }
 
-/// All distances, the distances by low codes among these, the hops, and the recall.
+/// The number of all distances, the number of distances by low codes, the hops, and the recall.
 fn counted(index: &Index, truth: &GroundTruth, options: SearchOptions) -> (u64, u64, u64, f64) {
     let options = SearchOptions {
         list: LIST,

@@ -35,7 +35,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Expands a candidate whose record waits for the page that was read, or has moved.
+    /// Expands a candidate whose record is not on the page that was read: the record waits to be
+    /// written to this page, or has moved.
     #[cold]
     pub(super) fn expand_pending(&mut self, page: u64, key: u64) -> Result<(), Error> {
         let node = node_of(key);
@@ -159,7 +160,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             // page.
             moved = N::MOVES && u64::from(placement.page_of(node)) != page;
         }
-        // The loop has no branch on new neighbours, because a processor cannot predict it.
+        // The loop has no branch on new neighbours, because a processor cannot predict such a
+        // branch.
         self.fresh.resize(self.list.len(), 0);
         let (mut new, mut largest) = (0, 0);
         for (place, &neighbour) in self.list.iter().enumerate() {
@@ -184,7 +186,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
         self.amended = amended;
         if self.low.is_some() {
-            // `refine` adds neighbours when all of this round are known.
+            // `refine` adds neighbours when all neighbours of this round are known.
             return Ok(());
         }
         for (&fresh, &score) in self.fresh.iter().zip(&self.scores) {
@@ -238,7 +240,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// The caller then adds the page to `held`.
+    /// Puts the nodes of a page into the candidate list. The caller then adds the page to `held`.
     pub(super) fn share(&mut self, view: N::View<'_>, page: u64) -> Result<(), Error> {
         let count = view.len();
         self.fresh.clear();
