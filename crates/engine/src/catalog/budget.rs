@@ -63,7 +63,7 @@ impl Budget {
     }
 
     /// Repeats `admit` until it succeeds, at most for the catalog's patience. If `waits` returns
-    /// false, does not repeat it.
+    /// false, does not repeat `admit`.
     fn admitted<T>(
         &self,
         waits: impl Fn(&Ledger) -> bool,
@@ -152,12 +152,12 @@ impl Budget {
             path,
             manifest,
             &self.options.open,
-            // An index of a catalog is not unpacked, so it has no progress.
+            // An index of a catalog is not unpacked, so there is no progress to report.
             (self.shared.clone(), &Silent),
             divide,
         )?
         .with_log()?;
-        // Other indexes will find this codebook by its hash alone.
+        // Other indexes will find this codebook by its hash alone, so its hash is checked.
         let hash = &terms.codebook;
         if !hash.is_empty() && !self.ledger.lock().is_checked(hash) {
             if index

@@ -24,7 +24,7 @@ const RULE: Rule = Rule {
 /// The number of rows, and of heads, for which walks are tried.
 const TRIED: usize = 64;
 const TRIED_LIST: usize = 20;
-/// The graph is rebuilt if more than one in this many walks misses the nearest head.
+/// If more than one in this many walks misses the nearest head, the graph is rebuilt.
 const MISSED: usize = 32;
 
 #[derive(Default)]

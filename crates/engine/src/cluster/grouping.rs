@@ -3,7 +3,7 @@
 //!
 //! A probe of cluster `j` reads the group of `j` at once, and each member stored elsewhere
 //! separately. `h_j` is the share of queries that probe `j`. `A_ij` is 1 if vector `i` is a member
-//! of `j`, and `P_ij` is 1 if its group has `i`. The reads are:
+//! of `j`, and `P_ij` is 1 if the group of `j` has `i`. The reads are:
 //!
 //! ```text
 //!   least  Σ_j h_j (1 + Σ_i (A_ij - P_ij))      if each vector is stored in one of its clusters

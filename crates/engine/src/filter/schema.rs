@@ -132,19 +132,20 @@ impl Schema {
         }
     }
 
-    /// No row may have a value in the column.
+    /// Removes a column, in which no row may have a value.
     pub(crate) fn forget(&mut self, name: &str) {
         self.columns.remove(name);
     }
 
-    /// Whether every column of a row is in this schema. Converts integers in columns of floats.
+    /// Whether every column of a row is in this schema. Converts integers in columns of floats to
+    /// floats.
     pub(crate) fn knows(&self, row: &mut Row) -> bool {
         self.fit(row);
         let mut values = row.attributes.iter();
         values.all(|(name, value)| self.get(name) == Some(value.column_type()))
     }
 
-    /// Fails if an integer in a column of floats equals no float.
+    /// Declares the columns of a row. Fails if an integer in a column of floats equals no float.
     pub(crate) fn take(&mut self, row: &mut Row) -> Result<(), Error> {
         self.fit(row);
         for (name, value) in &row.attributes {

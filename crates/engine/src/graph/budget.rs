@@ -15,10 +15,11 @@ use super::equal;
 use super::greedy::Search;
 use super::vamana::slots_for;
 
-/// The most parts. Each has two open files, and a process may have 1024.
+/// The most parts. Each part has two open files, and a process may have 1024.
 const MOST_PARTS: usize = 256;
 
-/// The capacity of all parts, divided by their rows, so that parts may differ in size.
+/// The capacity of all parts, divided by the number of their rows, so that parts may differ in
+/// size.
 const ROOM: f64 = 1.2;
 
 #[derive(Debug, Clone, PartialEq)]

@@ -353,7 +353,7 @@ fn run_with(
     constructed
 }
 
-/// A cap that only a build in parts fits under.
+/// A memory cap under which only a build in parts fits.
 fn tight(kib: u64) -> Option<u64> {
     Some(super::construct::OVERHEAD + (kib << 10))
 }

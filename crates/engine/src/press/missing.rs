@@ -11,8 +11,8 @@
 //! ```
 //!
 //! A round refines the share µ of the low list (L_low). A node with an offloaded code is refined in
-//! the same round as others. Both servers [choose](nearest) from identical estimates, so the memory
-//! server needs no low list.
+//! the same round as other nodes. Both servers [choose](nearest) from identical estimates, so the
+//! memory server needs no low list.
 
 use crate::frontier::key;
 

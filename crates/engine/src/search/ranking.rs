@@ -98,7 +98,8 @@ impl<'a> Ranking<'a> {
         self.admission = self.admission.without(node);
     }
 
-    /// Seeds are nearest first, with `estimates` by code and exact `distances` if known.
+    /// The seeds are nearest first. `estimates` are their distances by code, and `distances` their
+    /// exact distances if these are known.
     pub(crate) fn begin(&mut self, k: usize, estimates: &[f32], distances: &[f32]) {
         self.nearest.clear(k);
         self.leading.clear(k, self.kernel.dim() + 1);
@@ -135,8 +136,8 @@ impl<'a> Ranking<'a> {
         Some(Exact { distance, came_in })
     }
 
-    /// `vector` is decoded from the leading part. With a `key`, learns the error of the candidate's
-    /// code.
+    /// `vector` is decoded from the leading part. If a `key` is given, learns the error of the
+    /// candidate's code.
     #[inline]
     pub(crate) fn rank_leading(
         &mut self,

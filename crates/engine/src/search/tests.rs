@@ -58,7 +58,7 @@ const STORED: [Stored; 9] = [
     LAYERED,
 ];
 
-/// The descriptors of each index of [`small`].
+/// The number of descriptors in each index of [`small`].
 pub(super) const DESCRIPTORS: usize = 2_000;
 
 /// Indexes of real descriptors, one in every layout, all with the same graph.

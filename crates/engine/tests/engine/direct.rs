@@ -73,7 +73,7 @@ fn quality(
     )
 }
 
-/// Old versions of pages are not free before a checkpoint.
+/// Old versions of pages are not free before the next checkpoint.
 #[test]
 fn a_graph_is_merged_when_most_of_its_pages_are_free() {
     let size = |path: &Path| -> u64 {

@@ -634,7 +634,7 @@ impl Small {
                 self.name
             );
             let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
-            // The largest products are harder to find than the nearest vectors.
+            // The largest inner products are harder to find than the nearest vectors.
             let least = match self.metric {
                 Metric::InnerProduct => 0.97,
                 _ => 0.98,

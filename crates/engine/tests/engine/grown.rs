@@ -12,7 +12,8 @@ use stratann::{
 
 use super::fixtures::{SIFT_BASE, SIFT_QUERIES, head, rows};
 
-/// The number of vectors before a merge. The next constant is the number inserted during the merge.
+/// The number of vectors before a merge. The next constant is the number of vectors inserted during
+/// the merge.
 const ROWS: usize = 1_800;
 const LATER: usize = 200;
 
@@ -110,7 +111,8 @@ fn a_merge_makes_good(presets: &[Preset], few: usize) {
     let presets = if slow() { presets } else { &presets[..few] };
     let asked = Asked::of(ROWS + LATER);
     for &preset in presets {
-        // The codes of 40 vectors distinguish vectors a little, and the codes of one not at all.
+        // The codes of 40 vectors distinguish vectors a little, and the codes of one vector not at
+        // all.
         let starts: &[usize] = match preset.name {
             "stratann" if slow() => &[1, 40],
             _ => &[1],
@@ -238,7 +240,7 @@ fn what_a_process_has_beside_an_index_is_no_reason_not_to_merge_it() {
         &Silent,
     )
     .unwrap();
-    // Resident memory, like that of an interpreter with its modules.
+    // The process has resident memory, as an interpreter with its modules has.
     let others = std::hint::black_box(vec![1u8; 200 << 20]);
     let index = within(folder.path(), Some(64 << 20));
     index

@@ -1,4 +1,4 @@
-//! Merges that keep segments of vectors (DecoupleVS §3.5), on real data.
+//! Merges that leave segments of vectors unchanged (DecoupleVS §3.5), on real data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -241,7 +241,8 @@ fn merges_over_and_over(data: Data, update: Update) {
     let live = place.open(update);
     let segments = built.div_ceil(segment);
 
-    // Half of the second segment is deleted, all of the fourth, and one in thirty of the others.
+    // Half of the second segment, all of the fourth, and one in thirty vectors of the others are
+    // deleted.
     place.delete(&live, some(segment..2 * segment, 2));
     place.delete(&live, 3 * segment..4 * segment);
     place.delete(&live, some(0..built, 30));
@@ -375,7 +376,7 @@ fn a_slot_that_is_not_the_dead_one_is_found_by_the_id_that_stands_twice() {
     let report = verify(place.index(), &Silent).unwrap();
     let found = |problem: &stratann::Problem| problem.what.contains("which another node has, too");
     assert!(report.problems.iter().any(found), "{:#?}", report.problems);
-    // The first page has one node too few, and the second one too many.
+    // The first page has one node too few, and the second page has one node too many.
     let mut wrong = chunks;
     wrong.chunks[0].boundaries[0] -= 1;
     std::fs::write(
@@ -406,12 +407,12 @@ fn a_reader_that_was_open_before_a_merge_goes_on() {
     assert!(report.segments_kept > 4, "{report:?}");
     let after = reader.search(&queries, &options).unwrap();
     assert_eq!((after.ids, after.distances), (before.ids, before.distances));
-    // A pipelined search may find one of two nearly equal vectors.
+    // A pipelined search may find either of two nearly equal vectors.
     let after = reader.search(&queries, &pipelined).unwrap();
     assert!(after.ids.iter().all(|&id| id < SIFT.built));
 }
 
-/// A merge has kept one of the segments.
+/// An index in which a merge has left one of the segments unchanged.
 fn with_garbage(data: Data, compression: Compression) -> (Place, String) {
     let mut place = Place::new(data, compression);
     let live = place.open(Update::Merge);

@@ -391,7 +391,8 @@ fn matrix_of_floats(rows: usize, dim: usize, seed: u64) -> Matrix {
 #[test]
 fn what_others_change_meanwhile_makes_nothing_wrong() {
     let root = tempfile::tempdir().unwrap();
-    // An index that grew from 100 vectors, and a search that probes all clusters, read all vectors.
+    // These searches read all vectors, because the index grew from 100 vectors, or because the
+    // search probes all clusters.
     for (preset, update) in [
         (Preset::STRATANN, Update::Accumulate),
         (Preset::STRATANN, Update::Merge),
@@ -431,7 +432,7 @@ fn what_others_change_meanwhile_makes_nothing_wrong() {
                         known.last.is_none_or(|last| last.found == 1.0),
                         "{preset}, {update}: {known:?}"
                     ),
-                    // The clusters were rebalanced again and again.
+                    // This error says that the clusters were rebalanced again and again.
                     Err(error) => {
                         assert!(matches!(error, Error::Restless { .. }), "{error}");
                         thrown_away += 1;
@@ -530,7 +531,7 @@ fn a_full_sample_is_measured_in_the_background_until_the_index_is_closed() {
         index.measure_recall_in_background().unwrap();
         index.search(&queries, &narrow(&index)).unwrap();
         drop(index);
-        // The measuring thread may have dropped the index last.
+        // The measuring thread may have dropped the index last, so the test waits for its end.
         wait_until("no thread", || measuring() == 0);
     }
 }

@@ -255,7 +255,7 @@ fn several_host_threads_search_at_once() {
     }
     let index = under(Faults::none());
     if crate::threads::processors() == 1 {
-        // With one processor, the busy search would block the other.
+        // With one processor, the busy search would block the other, so the pool gets two threads.
         index.worker_pool(2).unwrap();
     }
     let queries = &small().queries;

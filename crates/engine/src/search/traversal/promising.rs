@@ -53,7 +53,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     }
 
     /// Requests vectors before lists, because early stop needs exact distances soon. Returns the
-    /// number of vector reads in flight. The search requests so many fewer lists.
+    /// number of vector reads in flight. The search has as many fewer reads of lists in flight.
     pub(crate) fn prefetch_first(
         &mut self,
         width: usize,
@@ -103,7 +103,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(())
     }
 
-    /// Learns from a candidate's exact distance, once, unless it is excluded from the results.
+    /// Learns once from a candidate's exact distance, unless the candidate is excluded from the
+    /// results.
     pub(super) fn note(&mut self, key: u64, distance: Option<f32>) {
         if !self.ranking.promise.is_on() {
             return;
@@ -138,7 +139,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     }
 
     /// Records the exact distance of a node on a whole page. With `fresh`, the node entered the
-    /// list with this distance. Otherwise its key is known on expansion.
+    /// list with this distance. Otherwise the expansion of the node knows its key.
     pub(super) fn note_shared(&mut self, node: u32, id: u64, distance: f32, fresh: bool) {
         if !fresh {
             self.distances.push((node, distance));
