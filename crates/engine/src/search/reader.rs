@@ -1,4 +1,4 @@
-//! The node reader reads pages of nodes, and returns them in completion order.
+//! The node reader reads pages of nodes, and returns them in the order of completions.
 
 use std::task::{Context, Poll};
 

@@ -80,7 +80,8 @@ fn rows_are_found(presets: &[Preset], file: &str) {
             let new = rows(file, index.len(), count - index.len());
             index.insert(&new, None, &Silent).unwrap();
             let asked = some(file, count);
-            // If more vectors wait in memory, a list size of 1 does not suffice for their graph.
+            // If 1,000 vectors or more wait in memory, a list size of 1 does not suffice for their
+            // graph.
             let lists: &[usize] = if count < 1_000 { &[1, 100] } else { &[100] };
             for &list in lists {
                 let found = index.search(&asked, &nearest(list)).unwrap();

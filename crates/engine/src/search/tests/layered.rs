@@ -121,7 +121,7 @@ fn every_metric_and_element_is_ranked_by_leading_parts() {
         let (base, asked) = (matrix(&base, element), matrix(&asked, element));
         for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
             let what = format!("{element}, {metric:?}");
-            // By default every metric of floats runs, and one metric for each other element type.
+            // By default, every metric of floats runs, and one metric for each other element type.
             let few = match element {
                 Element::F32 => true,
                 Element::F16 => metric == Metric::Cosine,

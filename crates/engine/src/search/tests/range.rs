@@ -21,7 +21,8 @@ fn one(queries: &Matrix, at: usize) -> Matrix {
     Matrix::new(bytes, 1, queries.dim(), queries.element()).unwrap()
 }
 
-/// All pages of a range. Checks that distances are exact and ascend, and that ids are distinct.
+/// Returns all pages of a range. Checks that distances are exact and ascend, and that ids are
+/// distinct.
 fn all_pages(
     search: &dyn Fn(&Range) -> Result<RangeResults, Error>,
     range: Range,
