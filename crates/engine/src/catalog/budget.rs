@@ -106,7 +106,7 @@ impl Budget {
         !closed.is_empty()
     }
 
-    /// The caller has the right to open this index.
+    /// At any time, only one caller may open this index.
     pub(super) fn assemble(
         self: &Arc<Self>,
         name: &str,

@@ -1,4 +1,5 @@
-//! Counts the memory of a catalog's indexes, and decides which indexes are closed for others.
+//! Counts the memory of a catalog's indexes, and decides which indexes are closed to make room for
+//! others.
 //!
 //! ```text
 //!   fixed       the program and the queries in flight
@@ -237,7 +238,7 @@ impl Ledger {
         }
     }
 
-    /// The caller must drop the returned, closed indexes after it unlocks the ledger.
+    /// The caller must unlock the ledger before it drops the returned, closed indexes.
     pub(super) fn admit(
         &mut self,
         name: &str,
@@ -264,8 +265,8 @@ impl Ledger {
         !self.lent.is_empty()
     }
 
-    /// Admits an index in place of the index `instead`, with the bytes that it needs, plus half of
-    /// the free bytes, together at most `most`. Closed indexes are returned as by
+    /// Admits an index in place of the index `instead`, with the bytes that the new index needs,
+    /// plus half of the free bytes, together at most `most`. Closed indexes are returned as by
     /// [`admit`](Ledger::admit).
     pub(super) fn lend(
         &mut self,
@@ -459,7 +460,8 @@ impl Ledger {
         }
     }
 
-    /// Closes the least recently used index that no caller has. Returns whether there was one.
+    /// Closes the least recently used index that no caller has. Returns whether there was such an
+    /// index.
     fn close_oldest(&mut self, closed: &mut Vec<Arc<Index>>) -> bool {
         let free = self.open.iter().filter(|(_, open)| open.is_free());
         let oldest = free.min_by_key(|(_, open)| open.used);

@@ -2,8 +2,8 @@
 //!
 //! A row joins up to `replicas` clusters whose heads are not much farther than the nearest head, so
 //! that a query near a boundary need not probe both clusters. If a head is nearer to a chosen head
-//! than to the row, the row does not join its cluster, because the copy would be redundant
-//! (relative neighbourhoods).
+//! than to the row, the row does not join the cluster of this head, because the copy would be
+//! redundant (relative neighbourhoods).
 
 use super::{CHUNK, Heads, HeadsScratch, PointRows, go_on};
 use crate::progress::{Progress, Stage};

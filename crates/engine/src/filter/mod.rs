@@ -140,7 +140,7 @@ impl Comparison {
 }
 
 /// The position of a term in the text, in characters from 1 on. A comparison of two filters ignores
-/// it.
+/// this position.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place(Option<usize>);
 
@@ -324,7 +324,8 @@ impl Filter {
         }
     }
 
-    /// A filter that matches the rows which match both. A chain of `and` becomes one flat list.
+    /// A filter that matches the rows which match both filters. A chain of `and` becomes one flat
+    /// list.
     pub fn and(mut self, other: Filter) -> Filter {
         if let Node::And(nodes) = &mut self.node
             && other.depth < self.depth
@@ -351,7 +352,7 @@ impl Filter {
     }
 }
 
-/// A filter that matches the rows which do not match this one.
+/// A filter that matches the rows which do not match this filter.
 impl Not for Filter {
     type Output = Filter;
 

@@ -126,8 +126,8 @@ impl Slots {
         for node in 0..nodes {
             let degree = *self.words[node * stride].get_mut() as usize;
             for slot in 0..degree {
-                // Each earlier list has freed its degree word, so the target is not after the
-                // source.
+                // Each earlier list has freed the word of its degree, so no word moves to a later
+                // position.
                 let neighbour = *self.words[node * stride + 1 + slot].get_mut();
                 *self.words[end].get_mut() = neighbour;
                 end += 1;

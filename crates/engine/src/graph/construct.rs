@@ -1,5 +1,5 @@
 //! Builds a graph from a source of vectors: order, rows, lists and entry node. If the graph does
-//! not fit under the memory cap, it is built in parts (`partition.rs`).
+//! not fit under the memory cap, the graph is built in parts (`partition.rs`).
 
 use super::adjacency::{Graph, Slots};
 use super::budget;
@@ -47,10 +47,11 @@ pub struct Task<'a> {
     pub memory: Option<u64>,
     /// An existing folder for scratch files, needed only by a build in parts.
     pub scratch: &'a Path,
-    /// A known graph of the first rows. These rows keep their lists. A build in parts ignores it.
+    /// A known graph of the first rows. These rows keep their lists. A build in parts ignores this
+    /// graph.
     pub known: Option<&'a dyn Known>,
     pub(crate) check: Check,
-    /// Savepoints, for a build that may be killed. A build from a known graph ignores them.
+    /// Savepoints, for a build that may be killed. A build from a known graph ignores savepoints.
     pub(crate) savepoints: Option<&'a Savepoints<'a>>,
     /// The bytes that the caller needs beside the finished graph. With `None`, which is for few
     /// rows, the build does not check whether the system has enough memory.
@@ -403,8 +404,8 @@ fn in_memory_bytes(source: &dyn VectorSource, task: &Task<'_>, space: &Space) ->
         true => source.row_bytes(),
         false => 0,
     };
-    // For each row: the order, its inverse, the offsets of lists, and nodes to visit in a vector
-    // that doubles.
+    // For each row: the order, its inverse, the offsets of lists, and nodes to visit, in a vector
+    // whose capacity doubles.
     let tables = 4 + 4 + 8 + 8;
     rows * (held + space.point_bytes() + tables) as u64
         + Slots::bytes(source.rows(), slots_for(task.parameters.degree))
@@ -450,7 +451,7 @@ pub(crate) fn needs(
     };
     let mut space = Space::new(metric, source.element(), source.dim());
     if let Some(trial) = space.trial(source, parameters.seed)? {
-        // This is an estimate, because only a pass over all rows can decide whether they are
+        // This is an estimate, because only a pass over all rows can decide whether the rows are
         // rounded.
         space.round(trial.end());
     }
@@ -624,7 +625,8 @@ fn construct_in_memory(
     })
 }
 
-/// The row of each node in locality order, from a savepoint or computed and saved.
+/// Returns the row of each node in locality order: from a savepoint, or newly computed and then
+/// saved.
 fn in_locality_order(
     points: &Points<'_>,
     task: &Task<'_>,

@@ -13,9 +13,9 @@
 //! ```
 //!
 //! The prune keeps only one of several equal rows, so `equal.rs` links equal rows at the end of the
-//! build. Then `reach.rs` links the nodes that no search reaches. `rounding.rs` rounds floats
-//! during the build, `kept.rs` saves a partial graph, and `shuffle.rs` decides which nodes share a
-//! page.
+//! build. Before and after this step, `reach.rs` links the nodes that no search reaches.
+//! `rounding.rs` rounds floats during the build, `kept.rs` saves a partial graph, and `shuffle.rs`
+//! decides which nodes share a page.
 //!
 //! [`construct()`] does the whole work. Its steps are public for callers with rows in memory:
 //! [`Points`], [`locality_order`], [`medoid`], [`build`].

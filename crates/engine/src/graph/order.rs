@@ -371,7 +371,7 @@ impl Cut {
         dot(row, &self.line)
     }
 
-    /// The same cut, with each half beside its nearer outer neighbour.
+    /// Returns the same cut, with each half beside the nearer of the two adjacent segments.
     fn oriented(mut self, outer: &Outer) -> Cut {
         let cost = |first: &[f32], second: &[f32]| {
             outer

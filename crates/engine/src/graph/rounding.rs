@@ -39,9 +39,9 @@ const NEAREST: usize = 10;
 const FARTHER: f64 = 1.01;
 /// The largest factor that one probe adds to the mean, so that a single outlier does not decide.
 const FARTHEST: f64 = 1.5;
-/// A probe is lost if its nearest rows by bytes are farther by this factor. The second constant is
-/// the most probes that may be lost. On real data, no probe had a factor above 1.06. Dense clusters
-/// with a spread of at most a third of a step have a factor of 1.26 to 1.7.
+/// A probe is lost if its nearest rows by bytes are farther by this factor. At most `MOST_LOST`
+/// probes may be lost. On real data, no probe had a factor above 1.06. Dense clusters with a spread
+/// of at most a third of a step have a factor of 1.26 to 1.7.
 const LOST: f64 = 1.1;
 const MOST_LOST: usize = 1;
 
@@ -111,8 +111,8 @@ pub(super) struct Trial {
     byte_distances: Vec<f32>,
 }
 
-/// The points nearest to a probe by floats or by bytes. Each has its distance in this order, and
-/// its distance by floats.
+/// The points nearest to a probe by floats or by bytes. Each point has the distance that decides
+/// its rank, and its distance by floats.
 type Nearest = Vec<(f32, f32)>;
 
 impl Trial {
@@ -308,7 +308,7 @@ mod tests {
     fn one_probe_that_is_lost_does_not_decide() {
         let (count, dim) = (2_000, 24);
         let mut floats = rows(count, dim, 7);
-        // One probe has more near rows than are compared, none of them in the sample.
+        // One probe has more near rows than are compared. None of these rows is in the sample.
         let first: Vec<f32> = floats[..dim].to_vec();
         for point in floats.chunks_exact_mut(dim).skip(1).step_by(4).take(30) {
             let near = point.iter_mut().zip(&first);

@@ -116,8 +116,8 @@ struct Stretch {
     page_of: Vec<u32>,
     pages: Vec<Page>,
     standings: Vec<Standing>,
-    /// `of_node` has, for each page, the weight of the current node's edges to it. `touched` has
-    /// the pages with such a weight.
+    /// `of_node` has, for each page, the weight of the current node's edges to this page. `touched`
+    /// has the pages with such a weight.
     of_node: Vec<u32>,
     touched: Vec<u32>,
 }

@@ -1,5 +1,5 @@
 //! The Vamana build: each node searches for itself in the growing graph, and chooses neighbours
-//! among the nodes that the search met. These nodes get links back.
+//! among the nodes that the search met. The chosen neighbours get links back.
 //!
 //! ```text
 //!   pass 1   small list and degree, alpha 1:  an empty graph grows from the entry, in random
@@ -278,7 +278,7 @@ pub(super) fn grow(
         link_from(points, &slots, from, nodes, &pass, parameters);
     };
     // The edge to a pruned neighbour may have been the only link to a dense cluster. New vectors
-    // would then form a separate cluster beside it.
+    // would then form a separate cluster beside this cluster.
     let known = (0..points.rows() as u32).find(|node| !alone(node));
     if let Some(known) = known.filter(|_| alone(&entry)) {
         // All searches start at the entry, so a new entry needs neighbours first.
@@ -412,7 +412,7 @@ fn trim(
 }
 
 struct Done {
-    /// The first item that no thread has taken. All items before it are done.
+    /// The first item that no thread has taken. All earlier items are done.
     reached: usize,
     stopped: bool,
 }

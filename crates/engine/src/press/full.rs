@@ -38,7 +38,7 @@ pub struct Ranked {
     pub reads: u64,
     /// Bytes of these reads.
     pub bytes: u64,
-    /// The number of computed distances, without those to vectors that wait for a merge.
+    /// The number of computed distances, excluding distances to vectors that wait for a merge.
     pub computations: u64,
     /// The number of nodes whose vectors were deleted or replaced.
     pub refused: u32,
@@ -141,7 +141,7 @@ impl Full {
     }
 
     /// Inserts or replaces vectors, one after another in `rows`. After the call, the vectors are
-    /// durable according to [`WriteOptions::durability`], and later rankings see them.
+    /// durable according to [`WriteOptions::durability`], and later rankings see these vectors.
     ///
     /// # Errors
     /// Fails as [`LiveIndex::upsert`] does, and if the index was opened only for reading.

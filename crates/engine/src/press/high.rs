@@ -210,7 +210,8 @@ impl High {
         self.popularity.get().is_some() || self.failed.load(Ordering::Acquire)
     }
 
-    /// Counts the popularity of nodes for some milliseconds more. Returns whether it is then known.
+    /// Counts the popularity of nodes for some milliseconds more. Returns whether the popularity is
+    /// then known.
     ///
     /// # Errors
     /// A list does not decode.

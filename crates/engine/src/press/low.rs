@@ -331,10 +331,10 @@ impl LowQuery {
     }
 
     /// Appends the nearest unselected nodes of the low list with their estimates, at most the
-    /// refinement ratio times its length. `missing` gets up to [`MOST_OF_STEP`] unrequested nodes
-    /// with offloaded codes. If there are such nodes, the caller must pass them to
-    /// [`HighQuery::look`](super::HighQuery::look), otherwise the appended nodes to
-    /// [`HighQuery::refine`](super::HighQuery::refine).
+    /// refinement ratio times the length of the list. `missing` gets up to [`MOST_OF_STEP`]
+    /// unrequested nodes with offloaded codes. If there are such nodes, the caller must pass them
+    /// to [`HighQuery::look`](super::HighQuery::look), and otherwise must pass the appended nodes
+    /// to [`HighQuery::refine`](super::HighQuery::refine).
     pub fn select(&mut self, nodes: &mut Vec<(u32, f32)>, missing: &mut Missing) {
         missing.nodes.clear();
         if !self.missing.is_empty() {

@@ -1,5 +1,5 @@
-//! PRESS on several servers (DistVS §3.2): the data of each server, and the work that it does for a
-//! query.
+//! PRESS on several servers (DistVS §3.2): the data of each server, and the work that the server
+//! does for a query.
 //!
 //! ```text
 //!   compute server               memory server                        storage

@@ -12,7 +12,7 @@
 //!
 //! New vectors wait in the memory of the storage server, which ranks them with the candidates of
 //! the walk (FreshDiskANN, in the form of DistVS's appendix). So a search in any checkpoint sees
-//! all changes that were acknowledged before its ranking.
+//! all changes that were acknowledged before its candidates are ranked.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -221,7 +221,7 @@ impl Live {
         let collection = Collection::of(index.manifest());
         known.states.push((collection, index));
         known.asked = now;
-        // Only the last two checkpoints are kept.
+        // Only the last two checkpoints stay available.
         let older = known.states.len().saturating_sub(2);
         known.states.drain(..older);
         collection

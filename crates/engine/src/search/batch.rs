@@ -401,7 +401,7 @@ impl<'a> Batch<'a> {
             check_rows(queries, index.metric(), query, bytes)?;
             source.leave_out(self.left_out.and_then(|nodes| nodes.get(query).copied()));
             // The walk finds vectors that moved to storage before the batch's read timestamp, and
-            // this search finds the others.
+            // this search of the fresh graphs finds the others.
             waiting.clear();
             let in_memory = self.seen.iter().filter(|_| !self.stored_alone);
             for (at, (fresh, moment)) in in_memory.flat_map(Seen::fresh).enumerate() {
@@ -442,7 +442,8 @@ impl<'a> Batch<'a> {
                 Some(_) => 0,
             };
             let mut is_further = false;
-            // A longer candidate list reaches live vectors that are farther than the deleted ones.
+            // A longer candidate list reaches live vectors that are farther than the deleted
+            // vectors.
             while let Some(length) = list.filter(|_| !enough) {
                 if all {
                     source.begin_at_none();

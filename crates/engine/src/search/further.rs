@@ -13,7 +13,7 @@
 //! ranks every inserted node on the pages that it reads.
 //!
 //! Recall@10 of queries near inserted vectors, which have 24 floats and are shifted by 3. "750
-//! beside 1,500" are 750 inserted vectors beside 1,500 built ones.
+//! beside 1,500" are 750 inserted vectors beside 1,500 vectors of the build.
 //!
 //! ```text
 //!                750 beside 1,500, list 50     2,000 beside 4,000, second walk: recall, pages read

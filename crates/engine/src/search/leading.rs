@@ -430,7 +430,7 @@ mod tests {
         expect(&mut leading, Metric::InnerProduct);
         let doubts = leading.in_doubt(false);
         assert_eq!(doubts, [1, 2, 3]);
-        // The exact distances exceed the expected ones by more than the candidates differ.
+        // The exact distances exceed the expected distances by more than the candidates differ.
         for (place, distance) in doubts.into_iter().zip([2.0, 1.9, 1.95]) {
             leading.settle(place, distance);
         }

@@ -1,4 +1,4 @@
-//! Search: a query is an `async fn`, and a batch is many of them on a pool of threads.
+//! Search: a query is an `async fn`, and a batch runs many queries on a pool of threads.
 //!
 //! ```text
 //!   Index::search ── waits ──┬─ threads ──> executor of a thread ── in_flight ──> task: next query
@@ -187,7 +187,8 @@ pub struct SearchResults {
     pub process_cpu_seconds: f64,
     /// The number of queries in flight on each thread at the end of the batch.
     pub in_flight: usize,
-    /// The numbers of queries in flight that the batch tried, in order. Empty if it tried none.
+    /// The numbers of queries in flight that the batch tried, in order. Empty if the batch tried no
+    /// numbers.
     pub tried: Vec<Tried>,
     /// Microseconds from a query's start to its results, in the order of the queries.
     pub latencies_us: Vec<f32>,
@@ -445,7 +446,8 @@ impl Index {
             ));
         }
         let mut plan = Plan {
-            // Deletes can reduce the number of vectors below `k` at any time, so this is no error.
+            // Deletes can reduce the number of vectors below `k` at any time, so a larger `k` is no
+            // error.
             k: options.k.min(vectors).max(1),
             list,
             fresh_list: match depth {

@@ -388,8 +388,8 @@ impl<'a> Prober<'a> {
             matched,
             ..
         } = self;
-        // In other layouts, a vector is met twice only if further probes read its group after its
-        // single read.
+        // In other layouts, a query finds a vector twice only if further probes read its group
+        // after its single read.
         let repeats = matches!(clusters.vectors, Vectors::Replicated) || self.is_wider;
         clusters.each_in(
             cluster,
@@ -802,7 +802,7 @@ impl Met {
         let size = (2 * self.slots.len()).max(Self::LEAST);
         let slots = std::mem::replace(&mut self.slots, vec![(0, 0); size]);
         let query = self.query;
-        // New slots have the query number 0, so this query must have another number.
+        // New slots have the query number 0, so the current query must have another number.
         self.query = self.query.max(1);
         self.count = 0;
         for (node, _) in slots

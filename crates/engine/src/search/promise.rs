@@ -1,4 +1,4 @@
-//! Ends a search early, when it expects that no remaining candidate changes the results.
+//! Ends a search early, when the search expects that no remaining candidate changes the results.
 //!
 //! ```text
 //!   distance ─────────────────────────────────────────────────────────────>

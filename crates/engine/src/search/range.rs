@@ -6,9 +6,9 @@
 //!   like    ids ──look-up──> vectors ──> the k + 1 nearest, without the id itself
 //! ```
 //!
-//! A range search repeats a search with doubled k, so it costs about twice its last search. For
-//! each page, this repetition starts from the beginning. To list most of an index, [`Index::ids`]
-//! and [`Index::vectors`] cost less. Results are ordered by distance and id.
+//! A range search repeats a search with doubled k, so it costs about twice as much as its last
+//! search. For each page, this repetition starts from the beginning. To list most of an index,
+//! [`Index::ids`] and [`Index::vectors`] cost less. Results are ordered by distance and id.
 
 use std::time::Instant;
 

@@ -365,7 +365,8 @@ impl<'a> Reranker<'a> {
         self.due = self.awaited.len();
         self.rank_all(frontier, 0..from, f32::INFINITY, ranking, counters)
             .await?;
-        // If candidates can be deleted, others replace them, so vectors are read in pieces.
+        // If candidates can be deleted, other candidates replace them, so vectors are read in
+        // pieces.
         let piece = match ranking.admission().refused() {
             0 => usize::MAX,
             _ => PIECE,

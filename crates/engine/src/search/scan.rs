@@ -1,10 +1,10 @@
-//! A scan ranks every vector of an index, or all vectors of a given set of nodes. It serves long
-//! candidate lists, walks that found too few vectors, filters, look-ups, and indexes that have
+//! A scan ranks every vector of an index, or all vectors of a given set of nodes. A scan serves
+//! long candidate lists, walks that found too few vectors, filters, look-ups, and indexes that have
 //! outgrown their codes ([`looks_at`](crate::index::growth::looks_at)).
 //!
 //! A record is first in memory without a page, then on a dirty page, then on storage. The scan
-//! looks in this order, so it finds a record that moves meanwhile. If a node stays missing after a
-//! few tries, the scan fails, because an incomplete result would look complete.
+//! looks in this order, so it also finds a record that moves during the scan. If a node stays
+//! missing after a few tries, the scan fails, because an incomplete result would look complete.
 //!
 //! ```text
 //!  nodes, some at a time ──page_of─> sorted by page ─> in memory?  ──yes──> each(node, id, vector)
@@ -517,7 +517,8 @@ trait Source {
     fn file(&self) -> &str;
     fn standing(&self, node: u32) -> Standing;
     fn page_bytes(&self) -> usize;
-    /// A page's offset and length in bytes, with the next pages if the last record continues there.
+    /// A page's offset and length in bytes, including the next pages if the last record continues
+    /// there.
     fn place(&self, page: u64) -> (u64, usize);
     /// If the record of a node waits to be written to its page, calls `each` and returns true.
     fn waits(

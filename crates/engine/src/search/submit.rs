@@ -12,8 +12,8 @@
 //! ```
 //!
 //! A search thread finds the matches of a filter, because `submit` must not block. The needed
-//! memory depends on these matches. The pool owns the [`Submitted`] search until its last task has
-//! ended, and releases index, queries and memory before it reports the end.
+//! memory depends on these matches. The pool owns the [`Submitted`] search until the last task of
+//! the search has ended, and releases index, queries and memory before it reports the end.
 
 use std::fmt;
 use std::future::Future;
@@ -77,12 +77,12 @@ impl Index {
     /// index stays open until the search has ended.
     ///
     /// After `deadline`, the search ends with [`Error::DeadlineExceeded`]. After a
-    /// [cancellation](SubmittedSearch::cancel), or a drop of its handle, it ends with
+    /// [cancellation](SubmittedSearch::cancel), or a drop of the handle, the search ends with
     /// [`Error::Interrupted`]. In both cases, the search first completes the reads for which its
     /// threads are waiting.
     ///
     /// Without a memory budget, every submitted search begins at once, and the caller must bound
-    /// their number.
+    /// the number of submitted searches.
     ///
     /// # Errors
     /// An argument is wrong, as [`search`](Index::search) describes, or threads cannot be started.

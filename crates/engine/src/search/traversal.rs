@@ -1,6 +1,6 @@
 //! The work that every strategy does with a page: the candidate list, the scores of neighbours, and
 //! the ranking of nodes whose vectors are beside their lists. A strategy decides *when* pages are
-//! requested and awaited. A hop allocates nothing.
+//! requested and awaited. A hop allocates no memory.
 //!
 //! ```text
 //!   seeds ──> frontier ──take──> page held? in memory? ─yes─> expand: exact distance -> results
@@ -52,8 +52,8 @@ pub(crate) enum Fetched {
     Submitted,
 }
 
-/// A query first ranks k nodes and this many more. The error of their codes then shows which other
-/// nodes to rank.
+/// A query first ranks k nodes and this many more. The error of the codes of these nodes then shows
+/// which other nodes to rank.
 const HEAD: usize = 6;
 
 /// The most times that a query follows a candidate to the page to which it has moved.
@@ -73,7 +73,7 @@ pub(crate) struct Setting<'a, N> {
     pub(crate) pages: &'a N,
     /// The codes in memory: of every node, or, if codes are stored in pages, of the entry points.
     pub(crate) codes: &'a GrowingBytes,
-    /// The codes in memory, if they have two precisions. Then `codes` is unused.
+    /// The codes in memory, if they have two precisions. If `code_parts` is set, `codes` is unused.
     pub(crate) code_parts: Option<CodeParts<'a>>,
     pub(crate) entries: &'a [u32],
     pub(crate) cache: Option<&'a SlotCache>,

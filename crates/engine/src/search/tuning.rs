@@ -1,8 +1,8 @@
 //! Chooses how many queries of a batch are in flight, by measuring the first queries of the batch.
 //!
-//! While one query of a thread waits for a read, the others in flight compute (second-tier memory,
-//! §5: the software pipeline). With too many queries, their data no longer fit the processor's
-//! cache. So a long batch tries numbers on its own queries.
+//! While one query of a thread waits for a read, the other queries in flight compute (second-tier
+//! memory, §5: the software pipeline). With too many queries, their data no longer fit the
+//! processor's cache. So a long batch tries numbers on its own queries.
 //!
 //! ```text
 //!   in flight  1    2    4    8    16   32   |  4 again  |  8 until the end
@@ -12,7 +12,7 @@
 //!
 //! - A number is *better* if its throughput is [`BETTER`] times as high.
 //! - A query in flight during a change of the number counts for neither number.
-//! - When half of the batch is done, at the latest, the best number so far is chosen. Tasks beyond
+//! - At the latest when half of the batch is done, the best number so far is chosen. Tasks beyond
 //!   this number end, and release their memory.
 
 use std::future::poll_fn;
@@ -208,7 +208,7 @@ impl Turns {
         }
     }
 
-    /// Waits until the task may take queries. Returns false if it never may.
+    /// Waits until the task may take queries. Returns false if the task never may.
     pub(super) async fn wait(&self, thread: &Thread, task: usize) -> bool {
         if task < self.now.load(Ordering::Acquire) {
             return true;
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(chosen(64, waits(1.0)), (2, vec![1, 2, 4, 8, 1]));
         assert_eq!(chosen(64, waits(7.0)), (8, vec![1, 2, 4, 8, 16, 32, 4]));
         assert_eq!(chosen(64, waits(1_000.0)).0, 64);
-        // The limit of the memory is no power of two here.
+        // Here the largest number that the memory allows is no power of two.
         assert_eq!(chosen(6, waits(7.0)), (6, vec![1, 2, 4, 6, 4]));
         assert_eq!(chosen(1, waits(7.0)), (1, vec![1]));
     }

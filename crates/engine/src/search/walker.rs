@@ -93,7 +93,7 @@ pub(crate) struct Walker<'a, N> {
     pub(crate) traversal: Traversal<'a, N>,
     pub(crate) reader: NodeReader<'a, N>,
     scratch: NavigationScratch,
-    /// The query as numbers. Under cosine it has the length 1.
+    /// The query as numbers. Under cosine, the query has the length 1.
     pub(crate) floats: Vec<f32>,
     /// The query, rounded as if it were sent to another process.
     sent: Vec<u8>,
@@ -162,8 +162,8 @@ impl<'a, N: NodePages> Walker<'a, N> {
     async fn answer(&mut self) -> Result<(), Error> {
         self.walk().await?;
         loop {
-            // If vectors are apart from lists, deleted candidates are found only now, and others
-            // replace them.
+            // If vectors are apart from lists, deleted candidates are found only now, and other
+            // candidates replace them.
             let refused = self.traversal.finish(&self.reader).await?;
             if !refused || !self.traversal.frontier.has_unread() {
                 return Ok(());

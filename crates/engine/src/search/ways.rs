@@ -9,8 +9,8 @@
 //! of each match. The selectivity is exact, because the matching nodes are known before the choice.
 //!
 //! **The list adapts.** With selectivity s, a list of `list` matches would visit `list / s` nodes.
-//! The planner reduces this number to `list` times the power [`GROWTH`] of s. But the list has at
-//! least [`LEAST`] times k matches, or k plus half of `list - k` if that is less.
+//! The planner reduces this number to `list` times the power [`GROWTH`] of s. But the list has
+//! space for at least [`LEAST`] times k matches, or k plus half of `list - k` if that is less.
 //!
 //! **Through.** A walk expands each match in its list. It expands other nodes only at the first
 //! positions of the list: `list` positions, plus the part [`THROUGH`] of the `list / s - list`
@@ -48,10 +48,10 @@ use crate::stores::VectorsAt;
 use crate::stores::clusters::{ClusterStores, Vectors};
 
 /// The choices of a search with a filter, and the estimates behind them. If several indexes were
-/// [searched as one](crate::Catalog::search_filtered), the numbers are sums over them.
+/// [searched as one](crate::Catalog::search_filtered), the numbers are sums over these indexes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explained {
-    /// The number of matching vectors, including those deleted since the last checkpoint.
+    /// The number of matching vectors, including vectors deleted since the last checkpoint.
     pub matching: u64,
     /// The strategy that was chosen or requested. For several indexes, the strategy of most of
     /// them. An index of few vectors with [outgrown codes](crate::Due::Grown) always uses
@@ -131,7 +131,7 @@ const MEASURED: f64 = crate::stores::heat::LIST as f64;
 
 /// The reads of a walk grow with this power of the number of visited nodes, if the walk uses all
 /// nodes of a page that it reads. In `bench/filters.py`, walks of 26 to 1,300 nodes on
-/// photo-sift-100k grow by .72.
+/// photo-sift-100k grow with the power .72.
 const SHARED: f64 = 0.75;
 
 /// The cost of a visit to a node in memory, in reads.
@@ -193,7 +193,7 @@ pub(super) fn reads_of_probe(clusters: &ClusterStores, share: f64) -> f64 {
 }
 
 /// About how many reads a query takes with each strategy, if matches are spread evenly. Comparisons
-/// of codes count as the reads that take the same time.
+/// of codes count as the number of reads that take the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimates {
     /// The reads of a query by [`Way::Within`].

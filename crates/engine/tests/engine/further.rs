@@ -36,7 +36,7 @@ fn matrix(rows: &[f32]) -> Matrix {
     Matrix::new(bytes, rows.len() / DIM, DIM, Element::F32).unwrap()
 }
 
-/// The number of vectors of the build. The next constant is the number of inserted vectors.
+/// The number of vectors of the build. `CAME` is the number of inserted vectors.
 const BUILT: usize = 1_500;
 const CAME: usize = 750;
 const QUERIES: usize = 60;

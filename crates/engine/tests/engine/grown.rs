@@ -12,8 +12,8 @@ use stratann::{
 
 use super::fixtures::{SIFT_BASE, SIFT_QUERIES, head, rows};
 
-/// The number of vectors before a merge. The next constant is the number of vectors inserted during
-/// the merge.
+/// The number of vectors before a merge. `LATER` is the number of vectors inserted during the
+/// merge.
 const ROWS: usize = 1_800;
 const LATER: usize = 200;
 

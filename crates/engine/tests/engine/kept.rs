@@ -21,7 +21,7 @@ struct Data {
     metric: Metric,
     /// The number of vectors of the build; the other vectors are inserted.
     built: u64,
-    /// The number of vectors of a segment. The next field is the bytes of a segment.
+    /// The number of vectors of a segment. `segment_bytes` is the size of a segment in bytes.
     segment: u64,
     segment_bytes: u64,
     chunk_bytes: u64,

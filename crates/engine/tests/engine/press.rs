@@ -301,7 +301,7 @@ fn the_first_rounds_visit_few_nodes() {
     }
 }
 
-/// Servers and one process round queries of floats in the same way, to a byte a dimension.
+/// Servers and one process round queries of floats in the same way, to one byte for each dimension.
 #[test]
 fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
     let folder = tempfile::tempdir().unwrap();

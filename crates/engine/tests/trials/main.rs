@@ -98,7 +98,7 @@ fn work(told: &str) {
             scope.spawn(move || {
                 for at in 0..CALLS {
                     make(live, &caller.call());
-                    // Each line is one write.
+                    // Each line is one write, so that lines do not mix.
                     let line = format!("done {number} {at}\n");
                     std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
                     std::io::stdout().lock().flush().unwrap();

@@ -137,7 +137,7 @@ fn a_range_is_complete_only_where_all_was_met() {
         let others = Matrix::new(rows(all - built), all - built, 16, Element::U8).unwrap();
         live.insert(&others, None, &Silent).unwrap();
         let query = Matrix::new(vec![0; 16], 1, 16, Element::U8).unwrap();
-        // Many small pages take long.
+        // A search of many small pages takes long, so fewer sizes run by default.
         let sizes = match crate::slow::slow() {
             true => &[7, 100, all][..],
             false => &[70, all],

@@ -57,7 +57,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             }
             return Ok(());
         }
-        // The page may have been read before the node was written to it.
+        // In layouts that rewrite pages in place, the page may have been read before the node was
+        // written to it.
         if u64::from(placement.page_of(node)) == page && !placement.is_even() {
             return Err(self.not_there(node, page));
         }
@@ -80,8 +81,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         patient
     }
 
-    /// Puts a candidate back if `page` was rewritten, because its expansion may have missed
-    /// changes.
+    /// Puts a candidate back if `page` was rewritten, because the expansion of the candidate may
+    /// have missed changes.
     pub(super) fn look_again(&mut self, page: &Page<'a>, key: u64, reader: &NodeReader<'a, N>) {
         if !reader.is_current(page) {
             self.put_back(key);
