@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!   fixed       the program and the queries in flight
-//!   codebooks   by content hash, with the number of indexes that use each
-//!   open        indexes that can be found by name; those without callers may be closed
+//!   codebooks   by content hash, with the number of indexes that use each codebook
+//!   open        indexes that can be found by name; without callers, they may be closed
 //!   opening     indexes that are being opened: counted from the time that they are admitted
 //!   held        indexes that were closed or replaced, until the last caller drops them
 //!   lent        indexes that callers opened again or for changes, until the last caller drops them

@@ -3,8 +3,8 @@
 //! ```text
 //!   pages of the locality order   [ a b c ][ d e f ][ g h i ]   filled by bytes, in node order
 //!   edges, by rank in the list      a ═ e, d ─ b, ..            weight 1 / sqrt(rank)
-//!   two nodes swap                [ e b c ][ d a f ][ g h i ]   while more weight ends on its
-//!                                 own page; or one node moves to a page with space
+//!   two nodes swap                [ e b c ][ d a f ][ g h i ]   if more weight then stays within
+//!                                 pages; or one node moves to a page with space
 //! ```
 //!
 //! A bisection of space ([`super::order`]) makes groups of equally many nodes, but records differ

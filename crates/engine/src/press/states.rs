@@ -4,7 +4,7 @@
 //! ```text
 //!   insert ──> log, durable ──> waits in memory ──merge──> the next checkpoint          LiveIndex
 //!                                    │                          │
-//!   searches  in checkpoint A:  nodes of A + waiting vectors    │ A is kept while servers use it
+//!   searches  in checkpoint A:  nodes of A + waiting vectors    │ A stays while servers use it
 //!                   nodes of A + vectors that waited for B ──minus──> changes since B
 //!                                                                     + vectors that wait now
 //!             in checkpoint B:  nodes of B + vectors that wait now

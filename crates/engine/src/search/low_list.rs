@@ -56,9 +56,9 @@ impl LowList {
     /// ```text
     ///   nodes   0 .........|.........|.........|......... n   `Press::seeds` nodes, evenly spaced
     ///                           the nearest four
-    ///                         ..|..|..|..|..                  around each four more, in a window
+    ///                         ..|..|..|..|..                  four more around each, in a window
     ///                                                         as long as the gap between two seeds
-    ///                               ...                       and so on, four times as near
+    ///                               ...                       the same in a quarter of the window, and so on
     /// ```
     ///
     /// In locality order, these steps descend to the query's neighbourhood without a graph. `codes`

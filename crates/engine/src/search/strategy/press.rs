@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   L_high ── the W nearest unread ──> lists ──> neighbours, by low codes ─> L_low
-//!      ^                                                                       │ the nearest left,
-//!      └───────────────────────────── by high codes ───────────────────────────┘ a share of it
+//!      ^                                                                       │ the nearest share
+//!      └───────────────────────────── by high codes ───────────────────────────┘ of L_low
 //! ```
 //!
 //! The number W of nodes that a round expands grows to the beam width ([`width_of`]). Each round

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!   a node is expanded ──record──> its distance, at once, though whole-page search ranks later
-//!   a page is ranked   ──codes elsewhere──> distances of all its nodes; the list may have
-//!                                           estimates of some
+//!   a page is ranked   ──codes elsewhere──> distances of all its nodes, of which some may
+//!                                           be in the list by estimate
 //!   seeds of the navigation graph ──> their distances are known
 //! ```
 
