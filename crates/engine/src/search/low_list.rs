@@ -58,7 +58,7 @@ impl LowList {
     ///                           the nearest four
     ///                         ..|..|..|..|..                  four more around each, in a window
     ///                                                         as long as the gap between two seeds
-    ///                               ...                       the same in a quarter of the window, and so on
+    ///                               ...                       a quarter of the window, and so on
     /// ```
     ///
     /// In locality order, these steps descend to the query's neighbourhood without a graph. `codes`

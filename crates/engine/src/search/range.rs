@@ -1,7 +1,7 @@
 //! Range searches, and searches for vectors similar to vectors of the index.
 //!
 //! ```text
-//!   range   the k nearest, k = 64, 128, ..  until a result is beyond the distance, or a page is full
+//!   range   the k nearest, k = 64, 128, .. until a result is too far, or a page is full
 //!             ──> page, and the place where the next begins
 //!   like    ids ──look-up──> vectors ──> the k + 1 nearest, without the id itself
 //! ```

@@ -51,8 +51,8 @@ const RUN: u64 = 4;
 const RUNS: usize = 4;
 /// The number of nodes that the scan looks for at a time.
 const NODES: usize = 1 << 10;
-/// The bytes for each of the `NODES` nodes: its number and page, and its number in
-/// the lists of sought and of missed nodes.
+/// The bytes for each of the `NODES` nodes: its number and page, and its number in the lists of
+/// sought and of missed nodes.
 const NODE_BYTES: usize = size_of::<(u64, u32)>() + 2 * size_of::<u32>();
 const _: () = assert!(RUN as usize * RUNS + (NODES * NODE_BYTES).div_ceil(BLOCK) <= held_pages(0));
 /// After the check of this many nodes for exclusion, the scan yields to other tasks.
