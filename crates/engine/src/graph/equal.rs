@@ -24,7 +24,8 @@ use std::hash::{DefaultHasher, Hasher};
 /// The bytes for each row: an entry, and a count of links.
 pub(super) const BYTES_A_ROW: u64 = size_of::<Entry>() as u64 + 1;
 
-/// The upper half is a row's hash, and the lower half its node, so equal rows sort together.
+/// The upper half of an entry is the hash of a row, and the lower half is its node, so equal rows
+/// sort together.
 type Entry = u64;
 
 const BATCH: usize = 1024;

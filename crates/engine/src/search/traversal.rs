@@ -86,7 +86,9 @@ pub(crate) struct Setting<'a, N> {
     /// About the most nodes that are nearer than the last match in the list. Numbers below the list
     /// size have no effect.
     pub(crate) walked: usize,
-    /// The parameter of [`take_unread_among`](crate::frontier::Frontier::take_unread_among).
+    /// The parameter `through` of
+    /// [`take_unread_among`](crate::frontier::Frontier::take_unread_among): how far down the list a
+    /// walk expands nodes that do not match.
     pub(crate) through: f64,
     pub(crate) timer: &'a Timer,
 }

@@ -240,7 +240,7 @@ fn what_a_process_has_beside_an_index_is_no_reason_not_to_merge_it() {
         &Silent,
     )
     .unwrap();
-    // The process has resident memory, as an interpreter with its modules has.
+    // The process has 200 MiB of other resident memory, like an interpreter with its modules.
     let others = std::hint::black_box(vec![1u8; 200 << 20]);
     let index = within(folder.path(), Some(64 << 20));
     index

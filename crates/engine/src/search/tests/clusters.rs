@@ -161,7 +161,8 @@ fn answers_do_not_depend_on_the_order_of_completions() {
                 assert_eq!(found.distances, expected.distances);
             }
         }
-        // The error of a read names the file and the byte, and later batches are not affected.
+        // The error of a failed read names the file and the byte, and later batches are not
+        // affected.
         let index = under(Faults::none().at_read(40, Fault::Error(5)));
         let error = index.search(&queries, &probing(9)).unwrap_err().to_string();
         assert!(error.contains("byte"), "{layout}: {error}");

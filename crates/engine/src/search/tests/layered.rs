@@ -148,7 +148,8 @@ fn every_metric_and_element_is_ranked_by_leading_parts() {
     }
 }
 
-/// In some embeddings, one dimension has values tens of times as large, which must not be cut off.
+/// In some embeddings, the values of one dimension are tens of times as large as all others. These
+/// values must not be cut off.
 #[test]
 fn outliers_are_found_as_others_are() {
     let folder = tempfile::tempdir().unwrap();
