@@ -203,7 +203,8 @@ fn best_first_answers_the_same_under_any_completion_order() {
 
 #[test]
 fn compression_changes_no_bit_of_an_answer() {
-    // Layouts differ in the records on a page, so the search must not depend on shared pages.
+    // Layouts differ in the records on a page, so the searches here must not depend on the nodes
+    // that share a page.
     let presets = [Preset::DISKANN, Preset::DECOUPLEVS];
     for (preset, beam) in presets
         .into_iter()
@@ -312,7 +313,8 @@ fn the_cache_and_pages_in_memory_save_reads_and_no_recall() {
         for preset in [Preset::DISKANN, Preset::STRATANN] {
             let search = |open: OpenOptions| {
                 let mut index = Index::open(path(stored), &open).unwrap();
-                // The order of reads and queries is fixed, so the cache has the same contents.
+                // The order of reads and queries is fixed, so the cache has the same contents in
+                // each search.
                 let volume = stratann_tier::Directory::open(path(stored)).unwrap();
                 index.replace_tiers(&|name| Arc::new(DramTier::new(volume.read(name).unwrap())));
                 let options = SearchOptions {

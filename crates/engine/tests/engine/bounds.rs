@@ -431,7 +431,7 @@ fn numbers_of_everything_else() {
             &words,
         );
     }
-    // The index starts this many threads.
+    // The index really starts this many threads, so their number is small.
     let options = WriteOptions {
         threads: 3,
         direct: DirectOptions {

@@ -139,7 +139,7 @@ fn a_graph_is_merged_when_most_of_its_pages_are_free() {
     }
 }
 
-/// While more inserts may follow, so few vectors are no reason for a merge.
+/// As long as more inserts may follow, an index of so few vectors is not merged.
 #[test]
 fn a_small_graph_that_is_closed_is_merged_where_it_takes_more_than_twice_a_build() {
     let folder = tempfile::tempdir().unwrap();

@@ -12,7 +12,8 @@ use stratann::{
 
 use super::fixtures::{SIFT_BASE, head, rows, slow};
 
-/// Sentences as 384 floats. An index of these vectors stores them apart from lists.
+/// Sentences, each as a vector of 384 floats. An index of these vectors stores them apart from
+/// lists.
 const TEXTS: &str = "package-text-2k.base.fbin";
 
 fn begin(path: &Path, preset: Preset, file: &str, built: usize) {

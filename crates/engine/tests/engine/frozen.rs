@@ -141,8 +141,8 @@ fn an_index_of_format_4_with_segments_that_merges_kept_opens_and_answers() {
 
 #[test]
 fn cluster_indexes_of_format_4_open_answer_and_take_changes() {
-    // After the build, 20 vectors were inserted, and one of the first was upserted. Then 19 of the
-    // last were deleted, and the index was merged.
+    // After the build, 20 vectors were inserted, and one of the first vectors was upserted. Then 19
+    // of the last vectors were deleted, and the index was merged.
     for (layout, vectors, logged) in [
         ("replicated", 380, 21),
         ("addressed", 380, 21),

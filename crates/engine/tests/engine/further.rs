@@ -372,7 +372,7 @@ fn estimates_are_true(preset: Preset, built: usize, came: usize, of: fn(f32) -> 
                 preset.name
             );
             eprintln!("{said}");
-            // The other strategy is for queries that find too few results.
+            // A query continues with the other strategy only if it finds too few results.
             assert_eq!(explained.dry, 0, "{said}");
             let most = if explained.way == Way::Before {
                 3.0

@@ -160,7 +160,7 @@ fn a_codebook_that_serves_the_vectors_stays() {
     .unwrap();
     let before = codebook(folder.path());
     let index = live(folder.path());
-    // So few new vectors make a new codebook better by less than 5 %.
+    // With so few new vectors, a new codebook would be better by less than 5 %.
     let rest = rows(SIFT_BASE, ROWS, LATER / 4);
     index.insert(&rest, None, &Silent).unwrap();
     let report = index.compact(&Silent).unwrap();

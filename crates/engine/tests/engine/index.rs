@@ -687,7 +687,7 @@ fn verify_finds_any_flipped_bit_of_any_file() {
         None => 10,
         Some(_) => 1000,
     };
-    // In an uncompressed index any bytes decode, and only checksums find damage.
+    // In an uncompressed index, any bytes decode, and only checksums find damage.
     let compressed = |&(layout, compression): &_| {
         matches!(layout, Layout::Coupled | Layout::Inline) || compression != Compression::Raw
     };
@@ -901,7 +901,7 @@ fn stats_say_what_a_layout_takes_and_saves() {
             _ => assert!(stats.vector_ratio > 1.05, "{name}"),
         }
         if layout == Layout::Packed {
-            // The codebook is half of so small an index.
+            // In so small an index, the codebook takes half of the bytes.
             assert!(nodes.saved > 0.3 && stats.saved > 0.1, "{name}");
         }
     }

@@ -180,7 +180,7 @@ fn more_than_are_left_is_answered_with_padding() {
     index.delete(&rest).unwrap();
     let found = index.search(&queries, &tight()).unwrap();
     assert_eq!(found.ids, vec![u64::MAX; 50]);
-    // `k` has a limit. The error must not say that the index has that many vectors.
+    // The error for a `k` beyond the limit must not say that the index has this many vectors.
     let huge = SearchOptions {
         k: 1 << 20,
         list: 1 << 20,
@@ -323,7 +323,7 @@ fn all_vectors_are_looked_at_beside_direct_inserts() {
             let mut searches = 0;
             while changing.load(Ordering::SeqCst) || searches == 0 {
                 let nodes = all_nodes(&index.on_storage());
-                // The newest node gets its number before its page, so it may be missing.
+                // The newest node gets its number before its page, so a scan may miss it.
                 let acknowledged = &nodes[..nodes.len() - 1];
                 assert!(acknowledged.iter().all(|&seen| seen), "{preset}: {nodes:?}");
                 let found = index.search(&queries, &tight());

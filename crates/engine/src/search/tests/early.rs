@@ -210,7 +210,8 @@ fn what_is_in_memory_stops_no_search_too_soon() {
                 cache,
                 ..OpenOptions::default()
             };
-            // The order of reads and queries is fixed, so the cache has the same contents.
+            // The order of reads and queries is fixed, so the cache has the same contents in each
+            // search.
             let index = from_memory(path(stored), &open);
             let number = number + usize::from(memory.is_none());
             for way in ways_of(number) {
