@@ -171,7 +171,7 @@ impl Divider<'_> {
         }
         let largest = sizes.iter().copied().max().unwrap_or(0);
         if largest == part.len() {
-            // All rows are nearest to the same mean.
+            // All rows are nearest to the same mean, so the part is cut into equal pieces.
             let each = part.len().div_ceil(count);
             let pieces = part.chunks_mut(each).zip(1..);
             return Ok(pieces

@@ -352,7 +352,7 @@ impl Filter {
     }
 }
 
-/// A filter that matches the rows which do not match this filter.
+/// `!filter` matches the rows which do not match `filter`.
 impl Not for Filter {
     type Output = Filter;
 

@@ -82,7 +82,7 @@ impl Schema {
         Ok(())
     }
 
-    /// Fails if the column has another type, or if there are too many columns.
+    /// Adds a column. Fails if it exists with another type, or if there are too many columns.
     pub(crate) fn declare(&mut self, name: &str, kind: ColumnType) -> Result<(), Error> {
         if let Some(&known) = self.columns.get(name) {
             return match known == kind {

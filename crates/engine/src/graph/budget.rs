@@ -40,8 +40,8 @@ pub(super) struct Plan {
 const TABLES: u64 = 4 + 4 + 4 + 4;
 
 impl Plan {
-    /// The plan with the fewest parts in `free` bytes, or the least memory that suffices. A resumed
-    /// build keeps `divided`, if it still fits.
+    /// Returns the plan with the fewest parts in `free` bytes. If no plan fits, the error is the
+    /// least memory that suffices. A resumed build keeps `divided`, if it still fits.
     pub(super) fn new(
         rows: usize,
         point_bytes: usize,

@@ -413,7 +413,8 @@ fn in_memory_bytes(source: &dyn VectorSource, task: &Task<'_>, space: &Space) ->
         + OVERHEAD
 }
 
-/// The bytes after the graph is built: the order, the rows in memory, and the lists with offsets.
+/// The bytes in memory after the graph is built: the order, the rows in memory, and the lists with
+/// offsets.
 fn constructed_bytes(source: &dyn VectorSource, task: &Task<'_>, space: &Space) -> u64 {
     let held = match space.is_identity() || holds_rows(source, task, space) {
         true => source.row_bytes(),

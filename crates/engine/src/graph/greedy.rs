@@ -18,7 +18,8 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// By distance, then by node number, so that a build with one thread is reproducible.
+    /// Orders candidates by distance, then by node number, so that a build with one thread is
+    /// reproducible.
     #[inline]
     pub(super) fn order(a: &Candidate, b: &Candidate) -> std::cmp::Ordering {
         a.distance.total_cmp(&b.distance).then(a.id.cmp(&b.id))

@@ -12,7 +12,8 @@ impl Random {
         Random { state: seed }
     }
 
-    /// An independent generator for one piece of work, so that results do not depend on threads.
+    /// An independent generator for one piece of work, so that results do not depend on the number
+    /// of threads.
     pub(crate) fn derived(seed: u64, piece: u64) -> Random {
         let mut random = Random::new(seed ^ piece.wrapping_mul(0xA076_1D64_78BD_642F));
         random.next();

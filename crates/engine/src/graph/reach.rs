@@ -78,7 +78,7 @@ pub(super) fn link_unreachable<S: Store>(
         if tree.parents[node as usize] != NOBODY {
             continue;
         }
-        // Often one of the node's own neighbours is reachable.
+        // Often one of the node's own neighbours is reachable, so these are tried first.
         tree.store.list(node, &mut own)?;
         let mut done = tree.link_from_any(own.iter().copied(), node)?;
         done = done || tree.link_from_any(near(node).into_iter(), node)?;

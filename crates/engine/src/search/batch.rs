@@ -308,7 +308,8 @@ impl<'a> Batch<'a> {
         let plan = &self.answers.plan;
         let candidates = match self.admission.refused() {
             0 => 0,
-            // The reserve is for candidates that turn out to be excluded when they are read.
+            // The limit on candidates leaves a reserve for candidates that turn out to be excluded
+            // when they are read.
             refused => plan
                 .candidates
                 .min(refused.saturating_add(plan.list.saturating_mul(MOST_SHARES))),
@@ -474,7 +475,7 @@ impl<'a> Batch<'a> {
                 if !all {
                     self.answers.went_dry();
                 }
-                // A scan is less work than a walk with a longer candidate list.
+                // Here, a scan is less work than a walk with a longer candidate list.
                 tracing::debug!(
                     index = %index.path().display(),
                     vectors = index.nodes(),

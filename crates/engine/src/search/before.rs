@@ -26,7 +26,7 @@ use crate::{Codebook, Error};
 /// The number of vectors beyond k that are read before the search relies on the measured error of
 /// codes.
 pub(super) const HEAD: usize = KNOWN as usize;
-/// The number of vectors of the first further round. Rounds are short, because each nearer result
+/// The least number of vectors of a further round. Rounds are short, because each nearer result
 /// leaves fewer nodes worth a read.
 const AT_ONCE: usize = 16;
 /// Each later round reads as many vectors as all earlier rounds together, divided by this number,

@@ -54,8 +54,9 @@ const BEYOND: usize = 16;
 const SCAN_BYTES: usize = 64 << 10;
 const SCAN_READS: usize = 4;
 /// The spread counts as even if the share of matches among probed vectors is at least this part of
-/// the selectivity. In a simulation of photo-sift-100k with 1 % to 10 % of matches, .9 took 1.3
-/// times the probes for evenly spread matches, and found .936 of far matches in place of .931.
+/// the selectivity. In a simulation of photo-sift-100k with 1 % to 10 % of matches, a value of .9
+/// took 1.3 times the probes for evenly spread matches, and found .936 of far matches in place of
+/// .931.
 const EVEN: f64 = 0.8;
 /// Evenly spread matches may be fewer than expected by this many standard deviations.
 const BY_CHANCE: f64 = 2.0;

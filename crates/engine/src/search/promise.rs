@@ -151,7 +151,7 @@ impl Promise {
         self.error.add(error);
     }
 
-    /// The distances up to which candidates have promise, or `None` if all candidates have.
+    /// The distances up to which candidates have promise, or `None` if all candidates have promise.
     #[inline]
     pub(crate) fn bounds(&self, on_their_way: usize) -> Option<Bounds> {
         let slack = self.slack?;
@@ -302,7 +302,7 @@ mod tests {
             promise.expanded();
         }
         assert!(are(&promise, 0, 10.0, 7.0), "{promise:?}");
-        // The squares of the first errors overflow, and the mean of the second.
+        // The squares of the first two errors overflow, and the mean of the second two overflows.
         for errors in [[1e30, -1e30], [3e38, -3e38]] {
             for list in [1, 64] {
                 promise.begin(1, list, 100);

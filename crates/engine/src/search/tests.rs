@@ -466,7 +466,8 @@ fn queries_in_flight_and_threads_do_not_change_best_first() {
 #[test]
 fn a_failed_or_damaged_read_is_an_error_that_names_the_place() {
     let queries = &small().queries;
-    // Reads are counted for each file. The batch after the failure must meet no fault.
+    // Each file counts its own reads. So faults hit one file only, and the batch after the failure
+    // meets no fault.
     let graph: fn(&str) -> bool = |name| !name.starts_with("vectors");
     let segment: fn(&str) -> bool = |name| name.ends_with("-0000");
     let stored = STORED.map(|stored| (graph, stored));

@@ -237,7 +237,7 @@ fn a_sample_is_of_queries_one_by_one_in_batches_and_submitted() {
     assert!(last.found <= 1.0 && last.lowest <= last.found);
 }
 
-/// Every third row is red, and the red rows are numbered.
+/// Every third row is red, and all rows are numbered.
 fn coloured(rows: usize) -> RowTable {
     let row = |at: usize| Row {
         attributes: [
