@@ -112,7 +112,8 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         self.open(done)
     }
 
-    /// A completed read for [`open`](NodeReader::open). At least one read must be in flight.
+    /// Returns a completed read for [`open`](NodeReader::open). At least one read must be in
+    /// flight.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Completion> {
         self.queue.poll_next(cx)
     }

@@ -46,7 +46,7 @@ impl Nearest {
         true
     }
 
-    /// The distance of the k-th result, or `None` if there are fewer.
+    /// The distance of the k-th result, or `None` if there are fewer than k results.
     pub(crate) fn bound(&self) -> Option<f32> {
         match self.found.last() {
             Some(last) if self.found.len() == self.k => Some(last.distance),

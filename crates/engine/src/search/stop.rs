@@ -35,7 +35,8 @@ impl Stop {
         }
     }
 
-    /// Ends each task at once, or when the read completes that its thread waits for.
+    /// Ends each task at once. If the thread of a task waits for a read, ends the task when this
+    /// read completes.
     pub(super) fn cancel(&self) {
         self.stop(CANCELLED);
     }

@@ -157,7 +157,8 @@ pub(crate) fn submitted(
     let is_watched = index.offers_to().is_some();
     let filter = filter.filter(|_| is_watched).cloned();
     let checked = SearchOptions {
-        // `way` applies to the matches of the filter, which are not known yet.
+        // `way` applies to the matches of the filter, so it is left out until these matches are
+        // known.
         way: options.way.filter(|_| fitting.is_none()),
         ..*options
     };

@@ -61,8 +61,8 @@ pub(crate) struct Plan {
     /// The list size of a [further](mod@super::further) walk, or 0.
     pub(crate) further: usize,
     pub(crate) further_uses: Uses,
-    /// Whether pages stay readable until the next walk. Vectors apart from lists are then not
-    /// ranked.
+    /// Whether pages stay readable until the next walk. If they do, vectors apart from lists are
+    /// not ranked.
     pub(crate) hold: bool,
     pub(crate) parts: bool,
     pub(crate) way: Way,
