@@ -9,9 +9,9 @@
 //!   least  Σ_j h_j (1 + Σ_i (A_ij - P_ij))      if each vector is stored in one of its clusters
 //! ```
 //!
-//! The paper's equation 4 has `P_ij` in place of the difference, which would maximise the reads,
-//! and contradicts its Table 4. The sum is least if each vector is stored in the most probed of its
-//! clusters, and among equally probed clusters in the nearest.
+//! The paper's equation 4 has `P_ij` in place of the difference. To minimise that sum would
+//! maximise the reads, which contradicts the paper's Table 4. The sum is least if each vector is
+//! stored in the most probed of its clusters, and among equally probed clusters in the nearest.
 
 use stratann_vector::Kernel;
 

@@ -1,6 +1,6 @@
 //! Links equal rows to each other: each row links to the next equal row and to the previous one.
 //!
-//! The prune and the searches of the build keep one of several equal rows
+//! The prune and the searches of the build keep only one of several equal rows
 //! ([`prune`](super::prune)). Without the links, a search may reach only one of ten equal rows.
 //! Rows count as equal if the build has equal points for them.
 //!

@@ -11,9 +11,9 @@
 //! distances. A first round uses alpha = 1, so even a short list gets the most diverse edges.
 //!
 //! Ties are broken by node number, unless more candidates than fit are equally far. An example is a
-//! set of rows with a single element other than 0. Each node then uses its own order, because
-//! otherwise all lists would have the same few rows. In a test with 5,000 such rows, ten of each
-//! kind, recall rose from .87 to 1 with such orders and with rings ([`equal`](super::equal)).
+//! set of rows with a single element other than 0. In this case, each node uses its own order,
+//! because otherwise all lists would have the same few rows. In a test with 5,000 such rows, ten of
+//! each kind, recall rose from .87 to 1 with such orders and with rings ([`equal`](super::equal)).
 
 use super::greedy::Candidate;
 use super::points::Points;

@@ -314,7 +314,7 @@ fn the_cache_and_pages_in_memory_save_reads_and_no_recall() {
             let search = |open: OpenOptions| {
                 let mut index = Index::open(path(stored), &open).unwrap();
                 // The order of reads and queries is fixed, so the cache has the same contents in
-                // each search.
+                // each run of the test.
                 let volume = stratann_tier::Directory::open(path(stored)).unwrap();
                 index.replace_tiers(&|name| Arc::new(DramTier::new(volume.read(name).unwrap())));
                 let options = SearchOptions {

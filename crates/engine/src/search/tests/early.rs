@@ -211,7 +211,7 @@ fn what_is_in_memory_stops_no_search_too_soon() {
                 ..OpenOptions::default()
             };
             // The order of reads and queries is fixed, so the cache has the same contents in each
-            // search.
+            // run of the test.
             let index = from_memory(path(stored), &open);
             let number = number + usize::from(memory.is_none());
             for way in ways_of(number) {
