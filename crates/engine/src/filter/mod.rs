@@ -336,7 +336,7 @@ impl Filter {
         Self::all_of([self, other])
     }
 
-    /// A filter that matches the rows which match at least one of the two.
+    /// A filter that matches the rows which match at least one of the two filters.
     pub fn or(mut self, other: Filter) -> Filter {
         if let Node::Or(nodes) = &mut self.node
             && other.depth < self.depth

@@ -111,8 +111,8 @@ impl Schema {
         Ok(())
     }
 
-    /// Returns a warning for each new name that is probably misspelt, by one edit or in case.
-    /// Columns of the Python package are left out.
+    /// Returns a warning for each new name that is probably misspelt: it differs from a known name
+    /// by one edit, or only in case. Columns of the Python package are left out.
     pub fn misspelt<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
         let is_new = |name: &&str| self.get(name).is_none() && !name.starts_with(OF_PACKAGE);
         let new = names.into_iter().filter(is_new);

@@ -292,8 +292,8 @@ impl Clock {
 /// Every row is checked when it is read: no NaN, no infinity, and no zero row under cosine.
 ///
 /// # Errors
-/// [`GraphError::Memory`] under too low a cap. Also a wrong row, an unreadable file, or an
-/// interruption.
+/// The memory cap is too low ([`GraphError::Memory`]), a row is wrong, the source cannot be read,
+/// or `progress` interrupts.
 pub fn construct(
     source: &dyn VectorSource,
     task: &Task<'_>,

@@ -18,7 +18,8 @@ pub enum Rows {
 }
 
 impl Rows {
-    /// `source` is the source of the graph, and `order` has each node's row number.
+    /// Returns the rows in the order of the nodes. `source` is the source of the graph, and `order`
+    /// has each node's row number.
     pub fn in_order<'a>(&'a self, order: &'a [u32], source: &'a dyn VectorSource) -> NodeRows<'a> {
         match self {
             Rows::Source => NodeRows {

@@ -140,8 +140,9 @@ impl Full {
         self.states.forget_before();
     }
 
-    /// Inserts or replaces vectors, one after another in `rows`. After the call, the vectors are
-    /// durable according to [`WriteOptions::durability`], and later rankings see these vectors.
+    /// Inserts or replaces vectors, which are one after another in `rows`. After the call, the
+    /// vectors are durable according to [`WriteOptions::durability`], and later rankings see these
+    /// vectors.
     ///
     /// # Errors
     /// Fails as [`LiveIndex::upsert`] does, and if the index was opened only for reading.

@@ -98,8 +98,8 @@ impl SearchOptions {
     }
 
     /// The most queries in flight on each thread for a batch of `rows` queries, if memory suffices:
-    /// the option `in_flight`, or at most eight. A batch of at least 256 queries for each thread
-    /// tries numbers up to 64 ([`SearchResults::tried`]).
+    /// the option `in_flight`, or at most eight. Without the option, a batch of at least 256
+    /// queries for each thread tries numbers up to 64 ([`SearchResults::tried`]).
     pub fn in_flight(&self, rows: usize) -> usize {
         self.in_flight.unwrap_or_else(|| {
             let threads = self.threads.max(1);

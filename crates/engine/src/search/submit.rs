@@ -78,7 +78,7 @@ impl Index {
     ///
     /// After `deadline`, the search ends with [`Error::DeadlineExceeded`]. After a
     /// [cancellation](SubmittedSearch::cancel), or a drop of the handle, the search ends with
-    /// [`Error::Interrupted`]. In both cases, the search first completes the reads for which its
+    /// [`Error::Interrupted`]. In each case, the search first completes the reads for which its
     /// threads are waiting.
     ///
     /// Without a memory budget, every submitted search begins at once, and the caller must bound
