@@ -153,7 +153,8 @@ impl AmendedHeads {
         cluster
     }
 
-    /// There must be at least two clusters. The last cluster gets the number of the removed one.
+    /// There must be at least two clusters. The last cluster gets the number of the removed
+    /// cluster.
     pub(crate) fn remove(&mut self, cluster: u32) {
         self.changed = true;
         let last = self.count() - 1;

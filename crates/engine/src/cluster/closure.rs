@@ -262,7 +262,6 @@ impl Joined {
                 over.push((self.clusters[at], times, at as u32));
             }
         }
-        // Members with the largest ratio leave first.
         over.sort_unstable_by(|a, b| {
             (a.0.cmp(&b.0))
                 .then(b.1.total_cmp(&a.1))

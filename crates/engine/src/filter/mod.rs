@@ -42,7 +42,7 @@ const RESERVED: [&str; 10] = [
 ];
 
 /// A condition on the attributes of vectors. [`Filter::parse`] reads a filter from text, and
-/// [`Filter::column`] begins to build one.
+/// [`Filter::column`] begins to build a filter.
 ///
 /// ```
 /// use stratann::Filter;

@@ -1,7 +1,6 @@
 //! A small seeded random generator (SplitMix64), independent of versions of dependencies, so that a
 //! build with one thread is reproducible on every machine.
 
-/// SplitMix64.
 #[derive(Clone, Debug)]
 pub(crate) struct Random {
     state: u64,

@@ -235,7 +235,7 @@ fn full_pass(stage: &'static str, parameters: &Parameters) -> Pass {
     }
 }
 
-/// Extends a graph of some points by the other points. Node numbers are positions in `order`, while
+/// Extends a graph of some points by the other points. Node numbers are positions in `order`, but
 /// `known` has row numbers.
 pub(super) fn grow(
     points: &Points<'_>,

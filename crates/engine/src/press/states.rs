@@ -242,7 +242,7 @@ impl Live {
             return;
         }
         // The index releases its checkpoint first, because the next merge may start as soon as
-        // `known` has no older one.
+        // `known` has no older checkpoint.
         self.index.forget_before();
         let mut known = self.known.lock();
         let last = known.states.len().saturating_sub(1);
@@ -337,7 +337,7 @@ mod tests {
             states.tidy_at(now, None);
             assert!(has(&states, now, first), "after {:?}", now - began);
         }
-        // Uses of other checkpoints do not prolong the life of the older one.
+        // Uses of other checkpoints do not prolong the life of the older checkpoint.
         let last = now;
         while now < last + KEPT {
             states.tidy_at(now, None);

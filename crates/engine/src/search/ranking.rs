@@ -199,7 +199,8 @@ impl<'a> Ranking<'a> {
     /// Replaces the results by the nearest candidates by leading parts. Vectors that were offered
     /// before must be offered again.
     pub(crate) fn answer_leading(&mut self) {
-        // An expected distance may lie below the smallest possible one. Clamping changes no order.
+        // An expected distance may lie below the smallest possible distance. Clamping changes no
+        // order.
         let least = match self.kernel.metric() {
             Metric::L2 | Metric::Cosine => 0.0,
             Metric::InnerProduct => f32::NEG_INFINITY,

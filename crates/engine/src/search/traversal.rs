@@ -382,7 +382,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     }
 
     /// Ranks the remaining nodes. Returns whether the walk must continue, because other candidates
-    /// have replaced deleted ones.
+    /// have replaced deleted candidates.
     pub(crate) async fn finish(&mut self, reader: &NodeReader<'a, N>) -> Result<bool, Error> {
         self.rank_held(reader)?;
         let mut refused = false;

@@ -627,7 +627,6 @@ impl Small {
                 ..SearchOptions::default()
             };
             let found = search(&queries, &options);
-            // Every result is a live id.
             assert!(
                 found.ids.iter().all(|&id| id < rows as u64),
                 "{}",

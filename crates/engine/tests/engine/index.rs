@@ -235,8 +235,8 @@ fn the_slot_cache_changes_no_answer_of_aisaq() {
                     ..expected.counters
                 };
                 assert_eq!(found.counters, expected, "{name}");
-                // In a wider beam, another candidate is read in place of a cached one, so results
-                // may differ.
+                // In a wider beam, another candidate is read in place of a cached candidate, so
+                // results may differ.
                 if beam == 1 {
                     assert!(found.ids == plain.ids, "{name}");
                     assert!(found.distances == plain.distances, "{name}");
