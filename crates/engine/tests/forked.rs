@@ -20,7 +20,7 @@ use stratann_tier::testing::forked;
 
 const ROWS: usize = 600;
 
-/// Set in a process that runs one test alone.
+/// The environment variable that is set in a process which runs one test alone.
 const ALONE: &str = "STRATANN_FORKED";
 
 fn alone(name: &str, test: impl FnOnce()) {

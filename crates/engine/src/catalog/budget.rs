@@ -30,11 +30,12 @@ fn left_to_others(most: u64) -> u64 {
 /// The bytes of an open index beside codes and tables (`examples/catalog.rs`).
 const INDEX_BYTES: u64 = 16 << 10;
 
-/// The bytes to decode compressed lists, and again each segment of vectors. In indexes of
-/// photo-sift, they are up to 50 kB.
+/// The bytes of a model. The lists have one model, and each segment of vectors has another. In
+/// indexes of photo-sift, a model has up to 50 kB.
 const MODEL_BYTES: u64 = 64 << 10;
 
-/// The interval of checks of the ledger, because the drop of a searched index sends no signal.
+/// A waiting caller checks the ledger at this interval, because the drop of a searched index sends
+/// no signal.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
 
 /// The state that a catalog shares with the callers that have its indexes.
@@ -61,7 +62,8 @@ impl Budget {
         }
     }
 
-    /// Waits for `admit`, unless `waits` is false, up to the catalog's patience.
+    /// Repeats `admit` until it succeeds, at most for the catalog's patience. If `waits` returns
+    /// false, does not repeat `admit`.
     fn admitted<T>(
         &self,
         waits: impl Fn(&Ledger) -> bool,
@@ -79,7 +81,8 @@ impl Budget {
             if left.is_zero() || !waits(&ledger) {
                 return Err(refusal);
             }
-            // `progress` may wait for a thread that needs the ledger.
+            // The ledger is unlocked here, because `progress` may wait for a thread that needs the
+            // ledger.
             if MutexGuard::unlocked(&mut ledger, || progress.interrupted()) {
                 return Err(Refusal::Never(Error::Interrupted));
             }
@@ -89,7 +92,8 @@ impl Budget {
         }
     }
 
-    /// Closes indexes without callers until other parts of the process have enough open files.
+    /// Closes indexes without callers until enough file descriptors are left to the rest of the
+    /// process.
     pub(super) fn leave_files(&self) {
         let are_few = |(left, most)| left < left_to_others(most);
         while descriptors_left().is_some_and(are_few) && self.close_some() {}
@@ -102,7 +106,7 @@ impl Budget {
         !closed.is_empty()
     }
 
-    /// The caller has the right to open this index.
+    /// At any time, only one caller may open this index.
     pub(super) fn assemble(
         self: &Arc<Self>,
         name: &str,
@@ -148,12 +152,12 @@ impl Budget {
             path,
             manifest,
             &self.options.open,
-            // An index of a catalog is not unpacked, so it has no progress.
+            // An index of a catalog is not unpacked, so there is no progress to report.
             (self.shared.clone(), &Silent),
             divide,
         )?
         .with_log()?;
-        // Other indexes will find this codebook by its hash alone.
+        // Other indexes will find this codebook by its hash alone, so its hash is checked.
         let hash = &terms.codebook;
         if !hash.is_empty() && !self.ledger.lock().is_checked(hash) {
             if index

@@ -53,7 +53,7 @@ impl Catalog {
     /// # Errors
     /// - `names` is empty, or the indexes have different dimensions, element types or metrics. The
     ///   call fails before any search.
-    /// - `k` is larger than the number of vectors, and than [`MOST_PADDED`](bounds::MOST_PADDED).
+    /// - `k` is larger than both the number of vectors and [`MOST_PADDED`](bounds::MOST_PADDED).
     /// - The errors of [`index`](Catalog::index) and [`Index::search`].
     pub fn search<N: AsRef<str>>(
         &self,
@@ -80,12 +80,13 @@ impl Catalog {
 
     /// Searches as [`search`](Catalog::search) does, among all vectors that match a filter.
     ///
-    /// The filter refers to the columns of all indexes together. If an index lacks a column of
-    /// another, its vectors have no value there. Each index chooses its own strategy
+    /// The filter refers to the columns of all indexes together. Vectors of an index without a
+    /// column have no value in this column. Each index chooses its own strategy
     /// ([`Explained`](crate::Explained)).
     ///
     /// # Errors
-    /// Fails as [`search`](Catalog::search) does, and with [`Error::Filter`] for unfitting columns.
+    /// Fails as [`search`](Catalog::search) does, and with [`Error::Filter`] if the filter does not
+    /// fit the columns.
     pub fn search_filtered<N: AsRef<str>>(
         &self,
         names: &[N],
@@ -191,14 +192,14 @@ impl Catalog {
         if let Ok(checked) = filter.check(&index.schema()) {
             return Ok((index, checked));
         }
-        // The memory may suffice for only one open index.
+        // The memory may suffice for only one open index, so this index is dropped first.
         drop(index);
         let all = match columns {
             Some(all) => all,
             None => columns.insert(self.columns(names, progress)?),
         };
         if names.len() > 1 {
-            // If the filter fits no index, the filter itself is wrong.
+            // The filter must fit the columns of all indexes together.
             filter.check(all)?;
         }
         let index = self.index_observed(name, progress)?;
@@ -208,7 +209,8 @@ impl Catalog {
         Ok((index, checked.map_err(|error| of_index(error, name))?))
     }
 
-    /// The columns of all indexes. If a column has different types, the first index decides.
+    /// The columns of all indexes. If indexes have different types for a column, the first index
+    /// decides.
     fn columns(&self, names: &[&str], progress: &dyn Progress) -> Result<Schema, Error> {
         let mut all = Schema::default();
         for name in names {
@@ -217,7 +219,8 @@ impl Catalog {
         Ok(all)
     }
 
-    /// The number of vectors in all indexes. Fails if their vectors differ in kind.
+    /// The number of vectors in all indexes. Fails if the indexes differ in dimension, element type
+    /// or metric.
     fn check(&self, names: &[&str]) -> Result<usize, Error> {
         let mut vectors = 0_usize;
         let mut first: Option<(&str, Space)> = None;
@@ -248,7 +251,7 @@ impl Catalog {
         }
     }
 
-    /// Cached until the manifest of the index changes.
+    /// The result is cached until the manifest of the index changes.
     fn space(&self, name: &str) -> Result<Space, Error> {
         let path = self.place.path(name)?;
         let stamp = self.stamp(name, &path)?;
@@ -308,7 +311,7 @@ fn add(all: &mut SearchResults, found: &SearchResults, merged: &mut Vec<(f32, u6
     all.distance_error = all.distance_error.max(found.distance_error);
     all.cpu_seconds += found.cpu_seconds;
     all.process_cpu_seconds += found.process_cpu_seconds;
-    // The tried numbers are those of the last index.
+    // `tried` has the numbers of the last index.
     all.in_flight = all.in_flight.max(found.in_flight);
     all.tried.clone_from(&found.tried);
     all.counters += found.counters;
@@ -321,7 +324,7 @@ fn add(all: &mut SearchResults, found: &SearchResults, merged: &mut Vec<(f32, u6
     }
 }
 
-/// Merges two lists in order of distance into one as long as the first.
+/// Merges two lists, each in order of distance, into one list as long as the first.
 fn merge(a: (&[f32], &[u64]), b: (&[f32], &[u64]), out: &mut Vec<(f32, u64)>) {
     out.clear();
     let entry = |list: (&[f32], &[u64]), at: usize| Some((*list.0.get(at)?, *list.1.get(at)?));

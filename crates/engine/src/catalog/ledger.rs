@@ -1,9 +1,10 @@
-//! Counts the memory of a catalog's indexes, and decides which indexes are closed for others.
+//! Counts the memory of a catalog's indexes, and decides which indexes are closed to make room for
+//! others.
 //!
 //! ```text
 //!   fixed       the program and the queries in flight
-//!   codebooks   by content hash, with the number of indexes that use each
-//!   open        indexes that can be found by name; those without callers may be closed
+//!   codebooks   by content hash, with the number of indexes that use each codebook
+//!   open        indexes that can be found by name; without callers, they may be closed
 //!   opening     indexes that are being opened: counted from the time that they are admitted
 //!   held        indexes that were closed or replaced, until the last caller drops them
 //!   lent        indexes that callers opened again or for changes, until the last caller drops them
@@ -13,7 +14,8 @@
 //!                                      the codebook used last, if it is unused
 //! ```
 //!
-//! If two indexes share a codebook and alternate in memory, the codebook is not read again.
+//! The codebook used last is dropped last, because the next index may share it. So indexes that
+//! share a codebook can alternate in memory.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -24,7 +26,7 @@ use crate::index::Shared;
 use crate::plan::Needs;
 use crate::{Error, Index};
 
-/// The most unused codebooks that stay without a budget.
+/// Without a budget, at most this many unused codebooks stay in memory.
 const MOST_SPARE_CODEBOOKS: usize = 16;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,7 +49,8 @@ struct Newcomer<'a> {
     /// A description of the index for messages.
     what: &'a str,
     charge: &'a Charge,
-    /// The number of the replaced index, or 0. This index may stay until its callers drop it.
+    /// The number of the replaced index, or 0. The replaced index may stay until its callers drop
+    /// it.
     instead: u64,
 }
 
@@ -60,7 +63,8 @@ pub(super) enum Refusal {
 
 pub(super) struct Beside {
     pub(super) budget: u64,
-    /// The budget that suffices for all these indexes, with all memory that it would lease to them.
+    /// The budget that suffices for this index and the others, including all memory that this
+    /// budget would lease to them.
     pub(super) needs: u64,
     what: String,
     others: usize,
@@ -103,7 +107,7 @@ struct Open {
 }
 
 impl Open {
-    /// Whether no caller has the index. While the ledger is locked, no caller can get it.
+    /// Whether no caller has the index. While the ledger is locked, no caller can get the index.
     fn is_free(&self) -> bool {
         Arc::strong_count(&self.index) == 1
     }
@@ -119,7 +123,8 @@ struct Kept {
 
 pub(super) struct Ledger {
     budget: Option<u64>,
-    /// The bytes of the program and of the queries in flight, and the parameters of both.
+    /// The bytes of the program and of the queries in flight. `program` has the parameters of this
+    /// sum.
     fixed: u64,
     program: Needs,
     shared: Arc<Shared>,
@@ -216,7 +221,7 @@ impl Ledger {
 
     fn charge(&mut self, wanted: Wanted<'_>) -> Charge {
         if let Some((hash, bytes)) = wanted.codebook {
-            // The codebook counts from now on, so that it is not dropped for its own index.
+            // The codebook counts as used from now on, so that its own index does not displace it.
             let kept = self.codebooks.entry(hash.to_owned()).or_insert(Kept {
                 bytes,
                 used: 0,
@@ -233,7 +238,7 @@ impl Ledger {
         }
     }
 
-    /// The caller must drop the returned, closed indexes after it unlocks the ledger.
+    /// The caller must unlock the ledger before it drops the returned, closed indexes.
     pub(super) fn admit(
         &mut self,
         name: &str,
@@ -260,8 +265,9 @@ impl Ledger {
         !self.lent.is_empty()
     }
 
-    /// Admits an index in place of the index `instead`, with the bytes that it needs and half of
-    /// the free bytes, at most `most`. Closed indexes are returned as by [`admit`](Ledger::admit).
+    /// Admits an index in place of the index `instead`, with the bytes that the new index needs,
+    /// plus half of the free bytes, together at most `most`. Closed indexes are returned as by
+    /// [`admit`](Ledger::admit).
     pub(super) fn lend(
         &mut self,
         what: &str,
@@ -289,7 +295,7 @@ impl Ledger {
         let bytes = charge.bytes;
         self.lent.insert(number, charge);
         while self.is_over_budget(instead) && self.close_oldest(&mut closed) {}
-        // The replaced index leaves the names, so it is closed when its callers drop it.
+        // No later call finds the replaced index by name, so it is closed when its callers drop it.
         let mut open = self.open.iter();
         let name = open.find(|(_, open)| open.charge.number == instead);
         if let Some(name) = name.map(|(name, _)| name.clone()) {
@@ -348,7 +354,8 @@ impl Ledger {
         }
     }
 
-    /// The bytes of an index, with its codebook if no other index uses it. 0 if the index is gone.
+    /// The bytes of an index, including its codebook if no other index uses this codebook. 0 if the
+    /// index is gone.
     fn bytes_of(&self, number: u64) -> u64 {
         let open = self.open.values().map(|open| &open.charge);
         let held = self.held.iter().map(|(_, charge)| charge);
@@ -362,8 +369,8 @@ impl Ledger {
         charge.bytes + own.map_or(0, |kept| kept.bytes)
     }
 
-    /// The bytes that would be free without callerless indexes and the index `but`. 0 without a
-    /// budget.
+    /// The bytes that would be free without the index `but` and all indexes without callers. 0
+    /// without a budget.
     fn free(&mut self, but: u64) -> u64 {
         let closable = self.open.values().filter(|open| open.is_free());
         let closable = closable.filter(|open| open.charge.number != but);
@@ -402,7 +409,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Whether more bytes are in use than the budget has, without the index `but`.
+    /// Whether the bytes in use, without the index `but`, exceed the budget.
     fn is_over_budget(&mut self, but: u64) -> bool {
         match self.budget {
             Some(budget) => self.bytes().saturating_sub(self.bytes_of(but)) > budget,
@@ -453,7 +460,8 @@ impl Ledger {
         }
     }
 
-    /// Closes the least recently used index that no caller has. Returns whether there was one.
+    /// Closes the least recently used index that no caller has. Returns whether there was such an
+    /// index.
     fn close_oldest(&mut self, closed: &mut Vec<Arc<Index>>) -> bool {
         let free = self.open.iter().filter(|(_, open)| open.is_free());
         let oldest = free.min_by_key(|(_, open)| open.used);
@@ -475,7 +483,7 @@ impl Ledger {
         self.codebooks.iter().filter(|(_, kept)| kept.users == 0)
     }
 
-    /// With `but_last`, the codebook that was used last stays.
+    /// With `but_last`, the codebook that was used last is not dropped.
     fn drop_spare_codebook(&mut self, but_last: bool) -> bool {
         let last = self.last_codebook.as_ref().filter(|_| but_last);
         let spare = self
@@ -491,7 +499,7 @@ impl Ledger {
 
     fn drop_codebook(&mut self, hash: &str) {
         self.codebooks.remove(hash);
-        // The ledger is locked, so that no admitted index relies on the codebook.
+        // While the ledger is locked, no index that needs the codebook can be admitted.
         self.shared.forget_codebook(hash);
     }
 
@@ -564,7 +572,7 @@ impl Ledger {
             }
             alive
         });
-        // An index that replaced a dropped one may already use the memory of that one's codebook.
+        // If callers dropped an index, a new index may already use the memory of its codebook.
         let is_over = |ledger: &Self| ledger.budget.is_some_and(|budget| ledger.sum() > budget);
         while is_over(self) && self.drop_spare_codebook(false) {}
     }

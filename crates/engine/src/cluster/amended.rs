@@ -1,8 +1,9 @@
 //! The heads of clusters that change: a head moves, is added by a split, or is removed by a merge.
 //!
-//! The graph over the heads is updated in place, as by an insert. Old heads may fill the candidate
-//! list of a walk and link only to each other. So some walks are [tried](AmendedHeads::are_found)
-//! after the changes, and the graph is rebuilt if too many miss the nearest head.
+//! The graph over the heads is updated in place, as by an insert. In such a graph, old heads may
+//! fill the candidate list of a walk and link only to each other. So some walks are
+//! [tried](AmendedHeads::are_found) after the changes. If too many of them miss the nearest head,
+//! the graph is rebuilt.
 
 use stratann_layout::NavigationFile;
 use stratann_vector::{Kernel, Metric};
@@ -23,7 +24,7 @@ const RULE: Rule = Rule {
 /// The number of rows, and of heads, for which walks are tried.
 const TRIED: usize = 64;
 const TRIED_LIST: usize = 20;
-/// The graph is rebuilt if more than one in this many walks misses the nearest head.
+/// If more than one in this many walks misses the nearest head, the graph is rebuilt.
 const MISSED: usize = 32;
 
 #[derive(Default)]
@@ -152,7 +153,8 @@ impl AmendedHeads {
         cluster
     }
 
-    /// There must be at least two clusters. The last cluster gets the number of the removed one.
+    /// There must be at least two clusters. The last cluster gets the number of the removed
+    /// cluster.
     pub(crate) fn remove(&mut self, cluster: u32) {
         self.changed = true;
         let last = self.count() - 1;

@@ -2,23 +2,25 @@
 //!
 //! A row joins up to `replicas` clusters whose heads are not much farther than the nearest head, so
 //! that a query near a boundary need not probe both clusters. If a head is nearer to a chosen head
-//! than to the row, its cluster would have a redundant copy (relative neighbourhoods).
+//! than to the row, the row does not join the cluster of this head, because the copy would be
+//! redundant (relative neighbourhoods).
 
 use super::{CHUNK, Heads, HeadsScratch, PointRows, go_on};
 use crate::progress::{Progress, Stage};
 use crate::{Error, threads};
 
-/// The most members of a cluster, as a multiple of the mean with all replicas of each vector.
+/// The most members of a cluster, as a multiple of the mean if each vector has all its replicas.
 pub(crate) const MOST_MEMBERS: usize = 2;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Closure {
     /// The most clusters that a row is a member of, 1 or more.
     pub(crate) replicas: usize,
-    /// The share of the nearest head's squared distance by which another head's may be larger.
+    /// A row joins a cluster only if the squared distance of its head is at most 1 + `share` times
+    /// the smallest squared distance.
     pub(crate) share: f32,
-    /// The most members of a cluster. Of members with a nearer cluster, the ones with the largest
-    /// ratio of both distances leave first.
+    /// The most members of a cluster. If a cluster has more, members that have a nearer cluster
+    /// leave, first the members with the largest ratio of the two distances.
     pub(crate) most: usize,
     /// The sizes of members and blocks, if clusters are stored in whole blocks.
     pub(crate) blocks: Option<Blocks>,
@@ -33,7 +35,8 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// The number of members that fill blocks. A last block below three quarters is dropped.
+    /// The number of members that stay if a last block that is less than three quarters full is
+    /// dropped.
     fn filled(self, members: usize) -> usize {
         let bytes = self.fixed + members * self.member;
         let (whole, rest) = (bytes / self.block, bytes % self.block);
@@ -56,7 +59,7 @@ impl Closure {
     ) {
         chosen.clear();
         let nearest = near.first().map_or(0.0, |near| near.0);
-        // The nearest distance of a head is 0, which gives no scale for other heads.
+        // If the row is a head, its smallest distance is 0, which gives no scale for other heads.
         let most = match nearest {
             0.0 => f32::INFINITY,
             nearest => nearest * (1.0 + self.share),
@@ -78,8 +81,8 @@ impl Closure {
     }
 }
 
-/// Rotates equally near heads at the front of `near` by the row's number, so that equal rows
-/// spread.
+/// Rotates equally near heads at the front of `near` by the row's number, so that equal rows join
+/// different clusters.
 pub(crate) fn take_turns(near: &mut [(f32, u32)], turn: usize) {
     let Some(&(nearest, _)) = near.first() else {
         return;
@@ -99,7 +102,7 @@ const SHARE: usize = 8 * CHUNK;
 
 #[derive(Debug)]
 pub(crate) struct Memberships {
-    /// The position in `clusters` at which each row's clusters begin, and a last end.
+    /// The position in `clusters` at which each row's clusters begin, and the end of the last.
     starts: Vec<u32>,
     clusters: Vec<u32>,
     pub(crate) sizes: Vec<u32>,
@@ -128,8 +131,8 @@ impl Memberships {
         rows as u64 * (4 + 8 * replicas as u64)
     }
 
-    /// Where each cluster begins in a list of rows, and this list. Rows whose nearest cluster it is
-    /// come first.
+    /// Returns the start of each cluster in a list of rows, and this list. In each cluster, the
+    /// rows to which it is the nearest cluster come first.
     pub(crate) fn by_cluster(&self) -> (Vec<u32>, Vec<u32>) {
         let mut starts = Vec::with_capacity(self.sizes.len() + 1);
         let mut at = 0;
@@ -168,7 +171,8 @@ pub(crate) fn memberships(
         ..Joined::default()
     };
     found.starts.push(0);
-    // Only a few shares are processed at a time, because their results are in memory twice.
+    // Only a few shares of the rows are processed at a time, because their results are in memory
+    // twice.
     let all: Vec<u32> = (0..count as u32).collect();
     for shares in all.chunks(SHARE * threads.max(1)) {
         go_on(progress)?;
@@ -243,7 +247,8 @@ impl Joined {
             .map(|&size| closure.kept(size as usize) as u32)
             .collect();
         let is_over = |cluster: u32| sizes[cluster as usize] > most[cluster as usize];
-        // The cluster, the ratio of a member's distances, and its position, of too large clusters.
+        // For members of too large clusters: the cluster, the ratio of the member's distances, and
+        // its position in `clusters`.
         let mut over: Vec<(u32, f32, u32)> = Vec::new();
         for row in 0..rows {
             let nearest = self.distances[self.starts[row] as usize];
@@ -257,7 +262,6 @@ impl Joined {
                 over.push((self.clusters[at], times, at as u32));
             }
         }
-        // Members with the largest ratio leave first.
         over.sort_unstable_by(|a, b| {
             (a.0.cmp(&b.0))
                 .then(b.1.total_cmp(&a.1))

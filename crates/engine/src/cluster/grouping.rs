@@ -3,15 +3,15 @@
 //!
 //! A probe of cluster `j` reads the group of `j` at once, and each member stored elsewhere
 //! separately. `h_j` is the share of queries that probe `j`. `A_ij` is 1 if vector `i` is a member
-//! of `j`, and `P_ij` is 1 if its group has `i`. The reads are:
+//! of `j`, and `P_ij` is 1 if the group of `j` has `i`. The reads are:
 //!
 //! ```text
 //!   least  Σ_j h_j (1 + Σ_i (A_ij - P_ij))      if each vector is stored in one of its clusters
 //! ```
 //!
-//! The paper's equation 4 has `P_ij` in place of the difference, which would maximise the reads,
-//! and contradicts its Table 4. The sum is least if each vector is stored in the most probed of its
-//! clusters, and of equally probed ones in the nearest.
+//! The paper's equation 4 has `P_ij` in place of the difference. To minimise that sum would
+//! maximise the reads, which contradicts the paper's Table 4. The sum is least if each vector is
+//! stored in the most probed of its clusters, and among equally probed clusters in the nearest.
 
 use stratann_vector::Kernel;
 

@@ -1,4 +1,5 @@
-//! The heads of all clusters in memory, and the graph through which a search finds the nearest.
+//! The heads of all clusters in memory, and the graph through which a search finds the nearest
+//! heads.
 
 use stratann_layout::NavigationFile;
 use stratann_vector::{Kernel, Metric};

@@ -6,7 +6,8 @@
 //!                 than its share counts as farther away
 //! ```
 //!
-//! Consecutive clusters, and so the node numbers of a cluster's members, are near each other.
+//! Consecutive clusters are near each other, so the members of near clusters have near node
+//! numbers.
 
 use stratann_vector::{Element, Kernel, Metric};
 
@@ -18,7 +19,7 @@ use crate::{Error, threads};
 const BRANCHES: usize = 16;
 const SAMPLE_A_MEAN: usize = 192;
 const ROUNDS: usize = 10;
-/// All threads together divide a larger part. One thread divides a smaller part.
+/// All threads together divide a part with more rows than this. One thread divides a smaller part.
 const LARGE: usize = 1 << 15;
 /// The exponent of the load in the update of a mean's weight. The load is a mean's number of rows,
 /// relative to an even share.
@@ -56,7 +57,7 @@ pub(crate) fn partition(
             continue;
         }
         let divided = divider.divide(part, path, threads)?;
-        // The first part is taken from the stack first, so that parts stay in order.
+        // The parts are pushed in reverse, so that the first part is taken from the stack first.
         parts.extend(divided.into_iter().rev());
     }
     let divide = |part: &mut [u32]| {
@@ -83,8 +84,9 @@ pub(crate) fn most_of(size: usize) -> usize {
     size + size / 2
 }
 
-/// Divides at least two rows into two clusters, and returns their heads. A cluster of fewer than
-/// `least` rows leads to a cut in the middle by nearness. Equal rows have equal heads.
+/// Divides at least two rows into two clusters, and returns their heads. If a cluster would have
+/// fewer than `least` rows, the rows are sorted by nearness to the two heads, and cut in the
+/// middle. If all rows are equal, so are the heads.
 pub(crate) fn halves(
     rows: &PointRows<'_>,
     least: usize,
@@ -169,7 +171,7 @@ impl Divider<'_> {
         }
         let largest = sizes.iter().copied().max().unwrap_or(0);
         if largest == part.len() {
-            // All rows are nearest to the same mean.
+            // All rows are nearest to the same mean, so the part is cut into equal pieces.
             let each = part.len().div_ceil(count);
             let pieces = part.chunks_mut(each).zip(1..);
             return Ok(pieces
@@ -305,7 +307,8 @@ impl Means {
         nearest.map_or(0, |(at, _)| at)
     }
 
-    /// One round of Lloyd. The weight of a mean grows with the number of points that it attracts.
+    /// Does one round of Lloyd's algorithm. The weight of a mean grows with the number of points
+    /// that it attracts.
     fn improve(&mut self, sample: &[u8]) {
         let (dim, count) = (self.kernel.dim(), self.count());
         let mut sums = vec![0.0; count * dim];
@@ -329,7 +332,7 @@ impl Means {
         }
     }
 
-    /// Reorders the means: after each mean comes the nearest one of those that remain.
+    /// Reorders the means: after each mean comes the nearest of the remaining means.
     fn chain(&mut self) {
         let (bytes, count) = (self.kernel.row_bytes(), self.count());
         let point = |at: usize| &self.points[at * bytes..(at + 1) * bytes];

@@ -11,7 +11,7 @@
 //!            closure.rs   a row joins the nearest cluster, and others if it is near their boundary
 //!              │
 //!              v
-//!            grouping.rs  if vectors are stored once: the cluster whose group has each
+//!            grouping.rs  if vectors are stored once: chooses the group for each vector
 //! ```
 //!
 //! All work is done in build space ([`Space`]), where squared Euclidean distance ranks as the

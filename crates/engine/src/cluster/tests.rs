@@ -84,9 +84,10 @@ fn rows_that_are_all_alike_are_divided_evenly() {
         "{} clusters",
         heads.len()
     );
-    // No head is nearer to another head than to the row.
+    // Here no head is nearer to another head than to the row, so a row may join three clusters.
     assert!((0..1_000).all(|row| (1..=3).contains(&memberships.of(row).len())));
-    // Each row begins with another of the equally near heads, so no cluster gets most rows.
+    // Successive rows begin with different heads among equally near heads, so no cluster gets most
+    // rows.
     let largest = memberships.sizes.iter().max().unwrap();
     assert!(*largest <= 150, "a cluster has {largest} members");
 }

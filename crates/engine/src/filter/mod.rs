@@ -42,7 +42,7 @@ const RESERVED: [&str; 10] = [
 ];
 
 /// A condition on the attributes of vectors. [`Filter::parse`] reads a filter from text, and
-/// [`Filter::column`] begins to build one.
+/// [`Filter::column`] begins to build a filter.
 ///
 /// ```
 /// use stratann::Filter;
@@ -69,7 +69,7 @@ const RESERVED: [&str; 10] = [
 /// `timestamp(0)`, in microseconds since 1970 UTC. Timestamps can also be compared with an integer,
 /// or with a text in ISO 8601. A name that is not a plain word is written in backticks.
 ///
-/// The printed text of a filter parses to the same filter. No condition allows NaN.
+/// The printed text of a filter parses to the same filter. A filter must not contain NaN.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filter {
     node: Node,
@@ -139,7 +139,8 @@ impl Comparison {
     }
 }
 
-/// The position of a term in the text, in characters from 1 on. Equal conditions may differ in it.
+/// The position of a term in the text, in characters from 1 on. A comparison of two filters ignores
+/// this position.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place(Option<usize>);
 
@@ -287,7 +288,8 @@ impl Filter {
         Self::joined(filters, Node::And).unwrap_or_else(|| Self::constant(true))
     }
 
-    /// A filter that matches the rows which match some filter. Without filters, no row matches.
+    /// A filter that matches the rows which match at least one of the filters. Without filters, no
+    /// row matches.
     pub fn any_of(filters: impl IntoIterator<Item = Filter>) -> Filter {
         Self::joined(filters, Node::Or).unwrap_or_else(|| Self::constant(false))
     }
@@ -322,7 +324,8 @@ impl Filter {
         }
     }
 
-    /// A filter that matches the rows which match both. A chain of `and` becomes one flat list.
+    /// A filter that matches the rows which match both filters. A chain of `and` becomes one flat
+    /// list.
     pub fn and(mut self, other: Filter) -> Filter {
         if let Node::And(nodes) = &mut self.node
             && other.depth < self.depth
@@ -333,7 +336,7 @@ impl Filter {
         Self::all_of([self, other])
     }
 
-    /// A filter that matches the rows which match at least one of the two.
+    /// A filter that matches the rows which match at least one of the two filters.
     pub fn or(mut self, other: Filter) -> Filter {
         if let Node::Or(nodes) = &mut self.node
             && other.depth < self.depth
@@ -349,7 +352,7 @@ impl Filter {
     }
 }
 
-/// A filter that matches the rows which do not match this one.
+/// `!filter` matches the rows which do not match `filter`.
 impl Not for Filter {
     type Output = Filter;
 
@@ -447,7 +450,7 @@ impl fmt::Display for Literal<'_> {
         match self.0 {
             Value::Boolean(value) => value.fmt(f),
             Value::Integer(value) => value.fmt(f),
-            // A point or an exponent makes a float.
+            // `{:?}` always prints a point or an exponent, so the text parses to a float again.
             Value::Float(value) => write!(f, "{value:?}"),
             Value::String(text) => fmt_text(f, text),
             Value::Timestamp(micros) => write!(f, "timestamp({micros})"),

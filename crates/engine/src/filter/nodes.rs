@@ -40,7 +40,7 @@ impl NodeSet {
         self.0.range_cardinality(range)
     }
 
-    /// The node that `before` nodes of the set precede.
+    /// The node of the set that has exactly `before` smaller nodes in the set.
     pub(crate) fn nth(&self, before: u64) -> Option<u32> {
         self.0.select(u32::try_from(before).ok()?)
     }

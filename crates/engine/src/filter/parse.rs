@@ -69,7 +69,7 @@ struct Lexer<'a> {
     at: usize,
 }
 
-/// Longer symbols first. Errors suggest a valid symbol for an invalid one.
+/// Longer symbols come first. Some symbols are invalid, and errors suggest valid ones for them.
 const SYMBOLS: [&str; 19] = [
     "==", "!=", "<=", ">=", "<>", "&&", "||", "=~", "(", ")", "[", "]", ",", "<", ">", "=", "!",
     "-", "+",
@@ -125,7 +125,8 @@ impl<'a> Lexer<'a> {
         &rest[..end]
     }
 
-    /// All characters that directly follow belong to the number, so that it is refused as a whole.
+    /// All characters that directly follow a number belong to it, so that a wrong number is refused
+    /// as a whole.
     fn number(&mut self, rest: &'a str) -> &'a str {
         let mut before = ' ';
         let end = rest.char_indices().find(|&(at, char)| {

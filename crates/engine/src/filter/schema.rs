@@ -82,7 +82,7 @@ impl Schema {
         Ok(())
     }
 
-    /// Fails if the column has another type, or if there are too many columns.
+    /// Adds a column. Fails if it exists with another type, or if there are too many columns.
     pub(crate) fn declare(&mut self, name: &str, kind: ColumnType) -> Result<(), Error> {
         if let Some(&known) = self.columns.get(name) {
             return match known == kind {
@@ -111,8 +111,8 @@ impl Schema {
         Ok(())
     }
 
-    /// Returns a warning for each new name that is probably misspelt, by one edit or in case.
-    /// Columns of the Python package are left out.
+    /// Returns a warning for each new name that is probably misspelt: it differs from a known name
+    /// by one edit, or only in case. Columns of the Python package are left out.
     pub fn misspelt<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
         let is_new = |name: &&str| self.get(name).is_none() && !name.starts_with(OF_PACKAGE);
         let new = names.into_iter().filter(is_new);
@@ -132,19 +132,20 @@ impl Schema {
         }
     }
 
-    /// No row may have a value in the column.
+    /// Removes a column, in which no row may have a value.
     pub(crate) fn forget(&mut self, name: &str) {
         self.columns.remove(name);
     }
 
-    /// Whether every column of a row is in this schema. Converts integers in columns of floats.
+    /// Whether every column of a row is in this schema. Converts integers in columns of floats to
+    /// floats.
     pub(crate) fn knows(&self, row: &mut Row) -> bool {
         self.fit(row);
         let mut values = row.attributes.iter();
         values.all(|(name, value)| self.get(name) == Some(value.column_type()))
     }
 
-    /// Fails if an integer in a column of floats equals no float.
+    /// Declares the columns of a row. Fails if an integer in a column of floats equals no float.
     pub(crate) fn take(&mut self, row: &mut Row) -> Result<(), Error> {
         self.fit(row);
         for (name, value) in &row.attributes {

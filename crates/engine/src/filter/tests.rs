@@ -117,7 +117,7 @@ fn rows_match_as_the_table_says() {
     ));
 }
 
-/// No float is between 2^53 and 2^53 + 2, and the integer there must not be rounded.
+/// No float is between 2^53 and 2^53 + 2, and the integer between them must not be rounded.
 #[test]
 fn integers_that_are_no_floats_are_compared_as_they_are() {
     let two_53 = 1_i64 << 53;

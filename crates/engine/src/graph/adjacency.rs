@@ -1,4 +1,5 @@
-//! Adjacency lists: in slots, which several threads write during the build, and then compact.
+//! Adjacency lists: during the build in slots, which several threads write, and afterwards in a
+//! compact form.
 //!
 //! ```text
 //! Slots (during the build)             slots + 1 words a node
@@ -16,7 +17,7 @@
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Many more than threads, so that two threads rarely need the same lock.
+/// There are many more locks than threads, so that two threads rarely need the same lock.
 const LOCKS: usize = 1024;
 
 pub(super) struct Slots {
@@ -83,7 +84,7 @@ impl Slots {
         std::hint::black_box(self.list(node)[0].load(Relaxed));
     }
 
-    /// Also locks the lists of nodes that share the lock.
+    /// Locks the list of a node, together with all lists that have the same lock.
     #[inline]
     pub(super) fn lock(&self, node: u32) -> MutexGuard<'_, ()> {
         self.locks[node as usize % LOCKS].lock()
@@ -125,8 +126,8 @@ impl Slots {
         for node in 0..nodes {
             let degree = *self.words[node * stride].get_mut() as usize;
             for slot in 0..degree {
-                // Each earlier list has freed its degree word, so the target is not after the
-                // source.
+                // Each earlier list has freed the word of its degree, so no word moves to a later
+                // position.
                 let neighbour = *self.words[node * stride + 1 + slot].get_mut();
                 *self.words[end].get_mut() = neighbour;
                 end += 1;
@@ -134,7 +135,7 @@ impl Slots {
             offsets.push(end);
         }
         self.words.truncate(end);
-        // `collect` reuses the allocation, since the items have the same size.
+        // `collect` reuses the allocation, because the items have the same size.
         let mut edges: Vec<u32> = self.words.into_iter().map(AtomicU32::into_inner).collect();
         edges.shrink_to_fit();
         Graph { offsets, edges }

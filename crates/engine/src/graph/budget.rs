@@ -5,8 +5,8 @@
 //!                + buffers + one part of `capacity` rows
 //! ```
 //!
-//! Outside the builds of parts, the sample, the read blocks and the file buffers use the parts'
-//! memory.
+//! While no part is built, the sample, the read blocks and the file buffers use the memory of a
+//! part.
 
 use super::Parameters;
 use super::adjacency::Slots;
@@ -15,10 +15,11 @@ use super::equal;
 use super::greedy::Search;
 use super::vamana::slots_for;
 
-/// The most parts. Each has two open files, and a process may have 1024.
+/// The most parts. Each part has two open files, and a process may have 1024.
 const MOST_PARTS: usize = 256;
 
-/// The capacity of all parts, divided by their rows, so that parts may differ in size.
+/// The capacity of all parts, divided by the number of their rows, so that parts may differ in
+/// size.
 const ROOM: f64 = 1.2;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -28,19 +29,19 @@ pub(super) struct Plan {
     pub(super) capacity: usize,
     /// The number of rows in the sample from which the centres are computed.
     pub(super) sample: usize,
-    /// The bytes of each of the buffers of a part's two files.
+    /// Bytes of a file buffer. A part has two files, each with a buffer.
     pub(super) buffer: usize,
     /// The bytes of a block of rows that is read from the source.
     pub(super) block: usize,
 }
 
-/// Bytes for each row: the order, its inverse, and two part numbers, later parents and nodes to
-/// visit.
+/// Bytes for each row: the order, its inverse, and 8 bytes for two part numbers, or later for
+/// parents and nodes to visit.
 const TABLES: u64 = 4 + 4 + 4 + 4;
 
 impl Plan {
-    /// The plan with the fewest parts in `free` bytes, or the least memory that suffices. A resumed
-    /// build keeps `divided`, if it still fits.
+    /// Returns the plan with the fewest parts in `free` bytes. If no plan fits, the error is the
+    /// least memory that suffices. A resumed build keeps `divided`, if it still fits.
     pub(super) fn new(
         rows: usize,
         point_bytes: usize,
@@ -54,7 +55,7 @@ impl Plan {
         let fixed = OVERHEAD + rows as u64 * TABLES;
         let least_buffers = |parts: usize| 2 * parts as u64 * (4 << 10);
         // The bytes of a row of a part: the point, the slots, and the order of insertion with
-        // stamps, later hashes.
+        // stamps. Hashes later use the memory of the order and the stamps.
         let ordering = point_bytes as u64 + 16;
         let stamps = parameters.threads as u64 * Search::bytes(1).saturating_sub(Search::bytes(0));
         let building = point_bytes as u64
@@ -72,8 +73,8 @@ impl Plan {
                 + capacity_of(parts) as u64 * a_row
                 + (256 << 10).max(4 * row_bytes as u64)
         };
-        // Fewer than three parts save no memory, because each row is in two. Small parts have poor
-        // graphs.
+        // Fewer than three parts save no memory, because each row is in two parts. Small parts have
+        // poor graphs.
         let most = MOST_PARTS.min(rows / (4 * degree)).max(3);
         let fits = |&parts: &usize| need(parts) <= free;
         let again = divided.filter(|(parts, _)| (3..=most).contains(parts) && fits(parts));
@@ -89,7 +90,8 @@ impl Plan {
             .min(rows)
             .min((parts * 512).max(20_000))
             .max(parts * 4);
-        // The saved sample took at most a third of slightly more memory, so half is allowed here.
+        // The saved sample took at most a third of the memory, which was slightly larger then. So
+        // half is allowed here.
         let kept = again.map(|(_, sample)| sample).filter(|&sample| {
             (parts * 4..=rows.max(parts * 4)).contains(&sample)
                 && (sample as u64 <= during_deal / 2 / sampled || sample == parts * 4)

@@ -1,5 +1,5 @@
 //! Builds a graph from a source of vectors: order, rows, lists and entry node. If the graph does
-//! not fit under the memory cap, it is built in parts (`partition.rs`).
+//! not fit under the memory cap, the graph is built in parts (`partition.rs`).
 
 use super::adjacency::{Graph, Slots};
 use super::budget;
@@ -47,13 +47,14 @@ pub struct Task<'a> {
     pub memory: Option<u64>,
     /// An existing folder for scratch files, needed only by a build in parts.
     pub scratch: &'a Path,
-    /// A known graph of the first rows, which keep their lists. A build in parts ignores it.
+    /// A known graph of the first rows. These rows keep their lists. A build in parts ignores this
+    /// graph.
     pub known: Option<&'a dyn Known>,
     pub(crate) check: Check,
-    /// Savepoints, for a build that may be killed. A build from a known graph ignores them.
+    /// Savepoints, for a build that may be killed. A build from a known graph ignores savepoints.
     pub(crate) savepoints: Option<&'a Savepoints<'a>>,
-    /// The bytes that the caller needs beside the finished graph. With `None`, for few rows, the
-    /// build does not ask the system for memory first.
+    /// The bytes that the caller needs beside the finished graph. With `None`, which is for few
+    /// rows, the build does not check whether the system has enough memory.
     pub(crate) afterwards: Option<u64>,
 }
 
@@ -108,13 +109,13 @@ pub(super) struct Renamed {
     row_of: Vec<u32>,
 }
 
-/// Records of the number of neighbours, the neighbours, and unused words up to `degree`.
+/// Each record has the number of neighbours, the neighbours, and unused words up to `degree`.
 #[derive(Debug)]
 pub(super) struct ScratchLists {
     pub(super) file: ScratchFile,
     pub(super) nodes: usize,
     pub(super) degree: usize,
-    /// `None` if records are in the order of the nodes.
+    /// The position of each node's record. `None` if records are in the order of the nodes.
     pub(super) places: Option<Vec<u32>>,
     /// The present number of each node that the records name. `None` if nodes were not renumbered.
     pub(super) names: Option<Vec<u32>>,
@@ -139,7 +140,7 @@ impl Constructed {
             .collect();
         self.entry = is_now[self.entry as usize];
         match &mut self.rows {
-            // Such rows are read through `order`, which is already renumbered.
+            // Rows of the source are read through `order`, which is already renumbered.
             Rows::Source => {}
             Rows::Memory(rows) => {
                 let row_bytes = rows.row_bytes();
@@ -291,8 +292,8 @@ impl Clock {
 /// Every row is checked when it is read: no NaN, no infinity, and no zero row under cosine.
 ///
 /// # Errors
-/// [`GraphError::Memory`] under too low a cap. Also a wrong row, an unreadable file, or an
-/// interruption.
+/// The memory cap is too low ([`GraphError::Memory`]), a row is wrong, the source cannot be read,
+/// or `progress` interrupts.
 pub fn construct(
     source: &dyn VectorSource,
     task: &Task<'_>,
@@ -380,12 +381,12 @@ fn ask(source: &dyn VectorSource, task: &Task<'_>, bytes: u64) -> Result<(), Dat
 /// The largest number of rows. One bit of a node number marks expanded candidates in a search.
 const MAX_ROWS: usize = 1 << 31;
 
-/// The number of rows that the build keeps together for input order.
+/// The page size of the build's locality order, if the index has input order.
 const WORKING_PAGE: usize = 16;
 
 const READ: usize = 4 << 20;
 
-/// Few bytes in one read before the memory cap is divided, to fit under any cap.
+/// The bytes of one read before the memory cap is divided, few enough for any cap.
 const MEASURE: usize = 1 << 20;
 
 /// The bytes that do not depend on the rows: stacks, unused memory of the allocator, read buffers.
@@ -403,8 +404,8 @@ fn in_memory_bytes(source: &dyn VectorSource, task: &Task<'_>, space: &Space) ->
         true => source.row_bytes(),
         false => 0,
     };
-    // For each row: the order, its inverse, the offsets of lists, and nodes to visit in a vector
-    // that doubles.
+    // For each row: the order, its inverse, the offsets of lists, and nodes to visit, in a vector
+    // whose capacity doubles.
     let tables = 4 + 4 + 8 + 8;
     rows * (held + space.point_bytes() + tables) as u64
         + Slots::bytes(source.rows(), slots_for(task.parameters.degree))
@@ -412,7 +413,8 @@ fn in_memory_bytes(source: &dyn VectorSource, task: &Task<'_>, space: &Space) ->
         + OVERHEAD
 }
 
-/// The bytes after the graph is built: the order, the rows in memory, and the lists with offsets.
+/// The bytes in memory after the graph is built: the order, the rows in memory, and the lists with
+/// offsets.
 fn constructed_bytes(source: &dyn VectorSource, task: &Task<'_>, space: &Space) -> u64 {
     let held = match space.is_identity() || holds_rows(source, task, space) {
         true => source.row_bytes(),
@@ -450,7 +452,8 @@ pub(crate) fn needs(
     };
     let mut space = Space::new(metric, source.element(), source.dim());
     if let Some(trial) = space.trial(source, parameters.seed)? {
-        // An estimate: only a pass over all rows can decide whether they are rounded.
+        // This is an estimate, because only a pass over all rows can decide whether the rows are
+        // rounded.
         space.round(trial.end());
     }
     let resident = resident_bytes();
@@ -545,8 +548,8 @@ fn construct_in_memory(
     })?;
     clock.lap("read");
 
-    // On a million rows, locality order saves a third of the build's time. The lists are returned
-    // with the caller's node numbers.
+    // On a million rows, locality order saves a third of the build's time. The caller still gets
+    // the node numbers that it requested.
     let page = match task.order {
         Order::Input => WORKING_PAGE,
         Order::Locality { page } => page,
@@ -623,7 +626,8 @@ fn construct_in_memory(
     })
 }
 
-/// The row of each node in locality order, from a savepoint or computed and saved.
+/// Returns the row of each node in locality order: from a savepoint, or newly computed and then
+/// saved.
 fn in_locality_order(
     points: &Points<'_>,
     task: &Task<'_>,

@@ -7,8 +7,8 @@ use crate::threads;
 /// The most rows from which the mean is computed.
 const SAMPLE: usize = 100_000;
 
-/// The row nearest to the mean of all rows, or of a sample, ties by lower number. Searches start
-/// there.
+/// The row nearest to the mean of all rows, or of a sample, ties by lower number. Searches start at
+/// this row.
 ///
 /// # Panics
 /// Panics if there are no rows.

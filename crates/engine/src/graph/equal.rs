@@ -1,8 +1,8 @@
 //! Links equal rows to each other: each row links to the next equal row and to the previous one.
 //!
-//! The prune and the searches of the build keep one of several equal rows
-//! ([`prune`](super::prune)), so a search may reach only one of ten. Points in build space decide
-//! equality.
+//! The prune and the searches of the build keep only one of several equal rows
+//! ([`prune`](super::prune)). Without the links, a search may reach only one of ten equal rows.
+//! Rows count as equal if the build has equal points for them.
 //!
 //! ```text
 //!   rows ──> hash and node, sorted ──> runs of one hash, divided by bytes
@@ -24,21 +24,22 @@ use std::hash::{DefaultHasher, Hasher};
 /// The bytes for each row: an entry, and a count of links.
 pub(super) const BYTES_A_ROW: u64 = size_of::<Entry>() as u64 + 1;
 
-/// The upper half is a row's hash, and the lower half its node, so equal rows sort together.
+/// The upper half of an entry is the hash of a row, and the lower half is its node, so equal rows
+/// sort together.
 type Entry = u64;
 
 const BATCH: usize = 1024;
 
-/// A list first gives up rows to which more lists than this link, because searches hardly reach
-/// others.
+/// A list first gives up links to rows to which more than this many lists link. Searches would
+/// hardly reach rows with fewer links.
 const FEW: u8 = 8;
 
 /// The least degree with rings. In lists of 12, two links to equal rows are too many: a search with
 /// a list size of 50 missed a row that was inserted later.
 const LEAST_RING: usize = 24;
 
-/// Returns whether any list was changed. A node may lose the last edge that leads to it. Below
-/// [`LEAST_RING`], nothing changes.
+/// Returns whether any list was changed. A node may lose the last edge that leads to it. If
+/// `degree` is below [`LEAST_RING`], nothing changes.
 pub(super) fn link(
     points: &Points<'_>,
     slots: &Slots,
@@ -169,7 +170,7 @@ impl Rings<'_> {
         self.slots.replace(node, &self.list, &lock);
     }
 
-    /// Links of rings only connect equal rows, and do not count.
+    /// Links of rings do not count, because they connect only equal rows.
     fn count_leading(&mut self) {
         if !self.leading.is_empty() {
             return;

@@ -10,7 +10,7 @@
 use super::adjacency::Slots;
 use super::points::Points;
 
-/// The squared distance is from the searched point, or from the node whose list is pruned.
+/// A node and its squared distance from the searched point, or from the node whose list is pruned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Candidate {
     pub(crate) distance: f32,
@@ -18,7 +18,8 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// By distance, then by node number, so that a build with one thread is reproducible.
+    /// Orders candidates by distance, then by node number, so that a build with one thread is
+    /// reproducible.
     #[inline]
     pub(super) fn order(a: &Candidate, b: &Candidate) -> std::cmp::Ordering {
         a.distance.total_cmp(&b.distance).then(a.id.cmp(&b.id))

@@ -11,7 +11,8 @@ pub(super) fn list(record: &[u8]) -> Vec<u32> {
     words.take(degree).collect()
 }
 
-/// Edges of the entry to the first part's entry node, and of the parts' entry nodes in a tree.
+/// The fixed edges of a node: from the entry to the first part's entry node, and from a part's
+/// entry node to its children in the tree.
 pub(super) fn fixed_edges(node: u32, entry: u32, starts: &[u32]) -> Vec<u32> {
     let mut fixed = Vec::new();
     if node == entry {

@@ -9,7 +9,7 @@
 //!
 //! Lists are saved between two batches of a pass, when no thread works on them. The later work
 //! depends only on the lists, the number of nodes done, and the order. Under a memory cap, each
-//! part has its own lists, and the plan is saved, because it depends on free memory.
+//! part has its own lists, and the plan is saved, because the plan depends on free memory.
 
 use super::adjacency::Slots;
 use crate::progress::Progress;
@@ -73,7 +73,8 @@ impl KeptLists<'_> {
             });
     }
 
-    /// Fills the lists, if there is a usable savepoint, and returns how far they were built.
+    /// Fills the lists, if there is a usable savepoint, and returns how far the saved build had
+    /// come.
     pub(super) fn take_up(&self, slots: &Slots) -> Reached {
         let place = (What::Lists, self.part);
         let read = |content: &mut Content| fill(slots, self.degree, content);

@@ -12,9 +12,10 @@
 //!                         search for itself ──> nearest, but apart ──> its list, and back edges
 //! ```
 //!
-//! The prune keeps only one of several equal rows, so `equal.rs` links equal rows in the end. Then
-//! `reach.rs` links the nodes that no search reaches. `rounding.rs` rounds floats during the build,
-//! `kept.rs` saves a partial graph, and `shuffle.rs` decides which nodes share a page.
+//! The prune keeps only one of several equal rows, so `equal.rs` links equal rows at the end of the
+//! build. Before and after this step, `reach.rs` links the nodes that no search reaches.
+//! `rounding.rs` rounds floats during the build, `kept.rs` saves a partial graph, and `shuffle.rs`
+//! decides which nodes share a page.
 //!
 //! [`construct()`] does the whole work. Its steps are public for callers with rows in memory:
 //! [`Points`], [`locality_order`], [`medoid`], [`build`].
@@ -96,8 +97,8 @@ impl From<Interrupted> for GraphError {
 pub trait Known: Sync + std::fmt::Debug {
     /// The number of rows that have lists. They are the first rows of the source.
     fn rows(&self) -> usize;
-    /// Calls `each` with each of these rows and its neighbours. The caller drops the last of too
-    /// many neighbours.
+    /// Calls `each` with each of these rows and its neighbours. If there are too many neighbours,
+    /// the caller drops the last ones.
     ///
     /// # Errors
     /// The lists cannot be read.

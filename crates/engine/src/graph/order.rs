@@ -22,8 +22,8 @@ const SAMPLE: usize = 1024;
 
 const ROUNDS: usize = 6;
 
-/// The row of each node in locality order, with `page` nodes on a page, for any number of
-/// `threads`.
+/// The row of each node in locality order, with `page` nodes on a page. The order does not depend
+/// on `threads`.
 pub fn locality_order(points: &Points<'_>, page: usize, threads: usize, seed: u64) -> Vec<u32> {
     let mut order: Vec<u32> = (0..points.rows() as u32).collect();
     order_rows(points, &mut order, 0, page.max(1), threads.max(1), seed);
@@ -43,8 +43,8 @@ pub(super) fn order_rows(
     cutter.large(rows, offset, threads, &Outer::default());
 }
 
-/// Finds `parts` centres of `dim` numbers. Each represents about equally many rows, and consecutive
-/// centres are near each other.
+/// Finds `parts` centres of `dim` numbers. Each centre represents about equally many rows, and
+/// consecutive centres are near each other.
 pub(super) fn centres(floats: &[f32], dim: usize, parts: usize, seed: u64) -> Vec<f32> {
     let mut rows: Vec<u32> = (0..(floats.len() / dim) as u32).collect();
     let mut centres = Vec::with_capacity(parts * dim);
@@ -117,7 +117,8 @@ struct Cutter<'a> {
 }
 
 impl Cutter<'_> {
-    /// About half of the rows, cut between two pages. `None` if the segment is within one page.
+    /// The position of a cut between two pages, near the middle of the rows. `None` if the segment
+    /// is within one page.
     fn middle(&self, offset: usize, rows: usize) -> Option<usize> {
         let half = offset + rows.div_ceil(2);
         let below = half / self.page * self.page;
@@ -293,7 +294,8 @@ fn exchange_within(floats: &[f32], dim: usize, rows: &mut [u32], page: usize) {
                     best = (gain, b);
                 }
             }
-            // The exchanged means only add to the gain, but a tiny gain may be a rounding error.
+            // The exchange also moves the means, which can only add to the gain. But a tiny gain
+            // may be a rounding error.
             if best.0 > 1e-4 * table[a * pages + from] {
                 let b = best.1;
                 rows.swap(a, b);
@@ -369,7 +371,7 @@ impl Cut {
         dot(row, &self.line)
     }
 
-    /// The same cut, with each half beside its nearer outer neighbour.
+    /// Returns the same cut, with each half beside the nearer of the two adjacent segments.
     fn oriented(mut self, outer: &Outer) -> Cut {
         let cost = |first: &[f32], second: &[f32]| {
             outer
@@ -426,7 +428,7 @@ fn mean(floats: &[f32], dim: usize, keyed: &[(f32, u32)]) -> Vec<f32> {
     sums
 }
 
-/// Sixteen sums side by side become vector instructions.
+/// Sixteen sums side by side compile to vector instructions.
 #[inline]
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0.0f32; 16];

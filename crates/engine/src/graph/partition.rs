@@ -178,7 +178,7 @@ fn inverse(order: &[u32]) -> Vec<u32> {
 struct Dealt {
     home: Vec<u16>,
     guest: Vec<u16>,
-    /// The first node of each part, and the end of the last.
+    /// The first node of each part, and the end of the last part.
     first: Vec<usize>,
     nearest_to_mean: u32,
 }

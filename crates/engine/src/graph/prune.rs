@@ -10,10 +10,10 @@
 //! The distances and alpha's margin are *squared*, as in DiskANN: alpha = 1.2 is 1.095 on true
 //! distances. A first round uses alpha = 1, so even a short list gets the most diverse edges.
 //!
-//! Ties are broken by node number, unless more candidates than fit are all equally far, as with
-//! rows of a single element other than 0. Then each node uses its own order, because otherwise all
-//! lists would have the same few rows. In a test with 5,000 such rows, ten of each kind, recall
-//! rose from .87 to 1 with own orders and rings ([`equal`](super::equal)).
+//! Ties are broken by node number, unless more candidates than fit are equally far. An example is a
+//! set of rows with a single element other than 0. In this case, each node uses its own order,
+//! because otherwise all lists would have the same few rows. In a test with 5,000 such rows, ten of
+//! each kind, recall rose from .87 to 1 with such orders and with rings ([`equal`](super::equal)).
 
 use super::greedy::Candidate;
 use super::points::Points;
@@ -37,8 +37,8 @@ pub(crate) struct Pruner {
     /// The number of diverse neighbours, which are the first entries of `chosen`.
     pub(crate) diverse: usize,
     chosen: Vec<u32>,
-    /// For each candidate, the largest d(p, c) / d(s, c) so far, and how many neighbours were
-    /// compared.
+    /// For each candidate, the largest d(p, c) / d(s, c) so far, and the number of chosen
+    /// neighbours that were compared with it.
     factors: Vec<(f32, u32)>,
 }
 
@@ -52,7 +52,7 @@ impl Pruner {
         }
     }
 
-    /// Returns the diverse neighbours by distance, then the saturating ones.
+    /// Returns the diverse neighbours by distance, then the candidates that fill free slots.
     pub(crate) fn prune(&mut self, points: &Points<'_>, node: u32, rule: &Rule) -> &[u32] {
         self.pool.sort_unstable_by(Candidate::order);
         self.pool.dedup_by_key(|candidate| candidate.id);

@@ -1,7 +1,6 @@
 //! A small seeded random generator (SplitMix64), independent of versions of dependencies, so that a
 //! build with one thread is reproducible on every machine.
 
-/// SplitMix64.
 #[derive(Clone, Debug)]
 pub(crate) struct Random {
     state: u64,
@@ -12,7 +11,8 @@ impl Random {
         Random { state: seed }
     }
 
-    /// An independent generator for one piece of work, so that results do not depend on threads.
+    /// An independent generator for one piece of work, so that results do not depend on the number
+    /// of threads.
     pub(crate) fn derived(seed: u64, piece: u64) -> Random {
         let mut random = Random::new(seed ^ piece.wrapping_mul(0xA076_1D64_78BD_642F));
         random.next();

@@ -53,8 +53,8 @@ impl Store for &Slots {
     }
 }
 
-/// Links unreachable nodes of `nodes`, in a graph of `all` nodes. Returns the number of added
-/// edges, less the removed ones. After a node's own neighbours, nodes of `near` are tried.
+/// Links unreachable nodes of `nodes`, in a graph of `all` nodes. Returns the number of added edges
+/// minus the number of removed edges. After a node's own neighbours, nodes of `near` are tried.
 pub(super) fn link_unreachable<S: Store>(
     store: S,
     (all, nodes): (usize, impl Iterator<Item = u32>),
@@ -78,7 +78,7 @@ pub(super) fn link_unreachable<S: Store>(
         if tree.parents[node as usize] != NOBODY {
             continue;
         }
-        // Often one of the node's own neighbours is reachable.
+        // Often one of the node's own neighbours is reachable, so these are tried first.
         tree.store.list(node, &mut own)?;
         let mut done = tree.link_from_any(own.iter().copied(), node)?;
         done = done || tree.link_from_any(near(node).into_iter(), node)?;

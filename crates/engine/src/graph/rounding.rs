@@ -14,7 +14,8 @@
 
 use stratann_vector::{Element, Kernel, Metric};
 
-/// The most bytes of a sample's points as floats. Builds under a memory cap take a sample too.
+/// The most bytes of a sample's points as floats. The sample is small, because builds under a
+/// memory cap take it too.
 const SAMPLE_BYTES: usize = 2 << 20;
 /// The least and the most rows of a sample. With fewer rows, floats are not rounded.
 const LEAST_ROWS: usize = 64;
@@ -38,9 +39,9 @@ const NEAREST: usize = 10;
 const FARTHER: f64 = 1.01;
 /// The largest factor that one probe adds to the mean, so that a single outlier does not decide.
 const FARTHEST: f64 = 1.5;
-/// A probe is lost if its nearest rows by bytes are farther by this factor. The second constant is
-/// how many may be lost. On real data, no probe had a factor above 1.06. Dense clusters with a
-/// spread of at most a third of a step have 1.26 to 1.7.
+/// A probe is lost if its nearest rows by bytes are farther by this factor. At most `MOST_LOST`
+/// probes may be lost. On real data, no probe had a factor above 1.06. Dense clusters with a spread
+/// of at most a third of a step have a factor of 1.26 to 1.7.
 const LOST: f64 = 1.1;
 const MOST_LOST: usize = 1;
 
@@ -95,7 +96,8 @@ impl Rounding {
     }
 }
 
-/// Checks all points before rounding: how far they move, and the points nearest to each probe.
+/// Checks before rounding how far all points would move, and whether other points would become
+/// nearest to a probe.
 pub(super) struct Trial {
     rounding: Rounding,
     dim: usize,
@@ -109,7 +111,8 @@ pub(super) struct Trial {
     byte_distances: Vec<f32>,
 }
 
-/// The nearest points by the first distance, and their distances by floats.
+/// The points nearest to a probe by floats or by bytes. Each point has the distance that decides
+/// its rank, and its distance by floats.
 type Nearest = Vec<(f32, f32)>;
 
 impl Trial {
@@ -152,8 +155,8 @@ impl Trial {
         self.point
             .extend(point.iter().flat_map(|x| x.to_le_bytes()));
         let kernel = Kernel::new(Metric::L2, Element::F32, self.dim);
-        // Rounding moves two points apart by at most a step in each dimension, and cut-off values
-        // not at all. The factor .999 allows for rounding errors of sums.
+        // In each dimension, rounding adds at most a step to the difference of two points, and
+        // cut-off values add nothing. The factor .999 allows for rounding errors of sums.
         let (moved, unit) = (
             (self.dim as f32).sqrt(),
             0.999 / self.rounding.steps_per_unit,
@@ -174,7 +177,8 @@ impl Trial {
 
     pub(super) fn end(self) -> Option<Rounding> {
         let sum = |nearest: &Nearest| -> f64 { nearest.iter().map(|near| f64::from(near.1)).sum() };
-        // In a sum, far rows would hide a dense cluster whose rows all became equal.
+        // In a sum over all probes, far rows would hide a dense cluster whose rows all became
+        // equal.
         let farther = |(by_floats, by_bytes): (&Nearest, &Nearest)| {
             let (nearest, found) = (sum(by_floats), sum(by_bytes));
             match found > nearest {
@@ -304,7 +308,7 @@ mod tests {
     fn one_probe_that_is_lost_does_not_decide() {
         let (count, dim) = (2_000, 24);
         let mut floats = rows(count, dim, 7);
-        // One probe has more near rows than are compared, none of them in the sample.
+        // One probe has more near rows than are compared. None of these rows is in the sample.
         let first: Vec<f32> = floats[..dim].to_vec();
         for point in floats.chunks_exact_mut(dim).skip(1).step_by(4).take(30) {
             let near = point.iter_mut().zip(&first);

@@ -12,12 +12,14 @@ pub enum Rows {
     Source,
     /// The rows are in memory.
     Memory(Matrix),
-    /// The rows are in a scratch file. Drops of [`Lists`](super::Lists) and of this value free it.
+    /// The rows are in a scratch file. When [`Lists`](super::Lists) and this value are dropped, the
+    /// file is freed.
     Scratch(ScratchRows),
 }
 
 impl Rows {
-    /// `source` is the source of the graph, and `order` has each node's row number.
+    /// Returns the rows in the order of the nodes. `source` is the source of the graph, and `order`
+    /// has each node's row number.
     pub fn in_order<'a>(&'a self, order: &'a [u32], source: &'a dyn VectorSource) -> NodeRows<'a> {
         match self {
             Rows::Source => NodeRows {
@@ -45,7 +47,8 @@ impl<'a> NodeRows<'a> {
 }
 
 impl NodeRows<'_> {
-    /// The number of a node's row in the source, or else of the node.
+    /// The number of a node's row in the source, or the node's number if the rows are in the order
+    /// of the nodes.
     pub(crate) fn row_of(&self, node: usize) -> usize {
         self.order.map_or(node, |order| order[node] as usize)
     }

@@ -3,14 +3,15 @@
 //! ```text
 //!   pages of the locality order   [ a b c ][ d e f ][ g h i ]   filled by bytes, in node order
 //!   edges, by rank in the list      a ═ e, d ─ b, ..            weight 1 / sqrt(rank)
-//!   two nodes swap                [ e b c ][ d a f ][ g h i ]   while more weight ends on its
-//!                                 own page; or one node moves to a page with space
+//!   two nodes swap                [ e b c ][ d a f ][ g h i ]   if more weight then stays within
+//!                                 pages; or one node moves to a page with space
 //! ```
 //!
 //! A bisection of space ([`super::order`]) makes groups of equally many nodes, but records differ
 //! in length, and the graph shows which nodes are read together. Starling has equally many nodes in
 //! each block and equal weights. This module plans pages by bytes, and weighs edges by rank.
-//! Consecutive pages stay near each other, because the compression of lists depends on it.
+//! Consecutive pages stay near each other, because lists compress better if the numbers of
+//! neighbours are near each other.
 //!
 //! Nodes swap only within a *window* (`Stretch`) of consecutive nodes, which one thread processes,
 //! so the result does not depend on the number of threads.
@@ -30,7 +31,8 @@ const RANKS: usize = 32;
 /// The most rounds over all nodes, and the share of the nodes that must move for another round.
 const ROUNDS: usize = 5;
 const WORTH_A_ROUND: f64 = 0.002;
-/// An edge is one word. The bits above these are the position of the neighbour in the window.
+/// An edge is one word: the lowest bits are the weight, and the bits above are the position of the
+/// neighbour in the window.
 const WEIGHT_BITS: u32 = 11;
 /// The weight of an edge to the nearest neighbour.
 const HEAVIEST: f64 = 1024.0;
@@ -49,12 +51,12 @@ pub(crate) struct Shuffled {
     pub(crate) firsts: Vec<u32>,
 }
 
-/// The number of nodes in a window, and of windows processed at once.
+/// The number of nodes in a window, and the number of windows that are processed at once.
 fn stretches(memory: Option<u64>, threads: usize) -> (usize, usize) {
     let Some(cap) = memory else {
         return (STRETCH, threads);
     };
-    // A repeated build must be the same, so the numbers do not follow from free memory.
+    // A repeated build must give the same graph, so the numbers do not depend on free memory.
     let nodes = (cap / 8 / NODE_BYTES) as usize;
     let stretch = nodes.clamp(LEAST_STRETCH, STRETCH);
     (stretch, threads.min(nodes / stretch).max(1))
@@ -103,18 +105,19 @@ pub(crate) fn shuffle(
     Ok(shuffled)
 }
 
-/// A window of nodes that swap places. The number of a node is its position in the window.
+/// A window of nodes that may swap pages. The number of a node is its position in the window.
 struct Stretch {
     first: u32,
     room: u32,
-    /// Where the edges of each node begin, in both directions, and the end of the last node's
-    /// edges.
+    /// The position in `edges` at which the edges of each node begin, in both directions, and the
+    /// end of the last node's edges.
     offsets: Vec<u32>,
     edges: Vec<u32>,
     page_of: Vec<u32>,
     pages: Vec<Page>,
     standings: Vec<Standing>,
-    /// For each page, the weight of the current node's edges; and the pages with such weight.
+    /// `of_node` has, for each page, the weight of the current node's edges to this page. `touched`
+    /// has the pages with such a weight.
     of_node: Vec<u32>,
     touched: Vec<u32>,
 }
@@ -166,7 +169,8 @@ impl Stretch {
                 offsets[other] += 1;
             }
         }
-        // Each stored edge lowers the offset, which is first the end of its node's edges.
+        // At first, each offset is the end of its node's edges. Each stored edge then lowers the
+        // offset.
         let mut all = 0;
         for offset in &mut offsets {
             all += *offset;
@@ -254,7 +258,8 @@ impl Stretch {
         true
     }
 
-    /// Moves each node of a page to the page with the largest weight. Returns how many moved.
+    /// Moves each node of a page to the page with the largest gain in weight. Returns the number of
+    /// moved nodes.
     fn improve(&mut self, page: u32) -> usize {
         let mut near: Vec<u32> = Vec::new();
         for at in 0..self.pages[page as usize].nodes.len() {
@@ -267,7 +272,7 @@ impl Stretch {
                 Some((other_page, other)) => {
                     self.change_places(node, page, other_page, other);
                     self.add_to_page(node, false, &mut near);
-                    // Without a swap, the last node of the page moves here.
+                    // Without a swap, the last node of the page moves to `at`, so `at` stays.
                     if let Some(other) = other {
                         self.add_to_page(other, true, &mut near);
                         at += 1;
@@ -283,7 +288,7 @@ impl Stretch {
         moved
     }
 
-    /// Updates the weights of a node's neighbours to the current page.
+    /// Updates the weights between the current page and the neighbours of `node`.
     fn add_to_page(&mut self, node: u32, add: bool, near: &mut Vec<u32>) {
         let range = self.offsets[node as usize] as usize..self.offsets[node as usize + 1] as usize;
         for &edge in &self.edges[range] {
@@ -300,7 +305,8 @@ impl Stretch {
         }
     }
 
-    /// The node to swap with is `None` if the page has space.
+    /// Returns the best page for `node`, and the node to swap with, or `None` if the page has
+    /// space.
     fn best(&mut self, node: u32, page: u32) -> Option<(u32, Option<u32>)> {
         let range = self.offsets[node as usize] as usize..self.offsets[node as usize + 1] as usize;
         self.touched.clear();
@@ -348,7 +354,7 @@ impl Stretch {
         best
     }
 
-    /// The node `other`, if any, moves back.
+    /// Moves `node` to the page `there`, and `other`, if given, to the page `here`.
     fn change_places(&mut self, node: u32, here: u32, there: u32, other: Option<u32>) {
         self.put(node, here, there);
         let from = &mut self.pages[here as usize].nodes;

@@ -353,7 +353,7 @@ fn run_with(
     constructed
 }
 
-/// A cap that only a build in parts fits under.
+/// A memory cap under which only a build in parts fits.
 fn tight(kib: u64) -> Option<u64> {
     Some(super::construct::OVERHEAD + (kib << 10))
 }
@@ -452,8 +452,9 @@ fn nodes_may_get_other_numbers_again_and_again() {
 #[test]
 fn floats_are_rounded_while_a_graph_is_built_and_it_finds_as_much() {
     let (count, dim) = (6_000, 48);
-    // Of only twelve groups, searches sometimes miss one. Over 40 seeds, the mean recall is .9993
-    // with floats and .9990 with rounded points, and the least .96 and .88.
+    // With only twelve groups in place of 60, searches sometimes miss one of them. Over 40 seeds,
+    // the mean recall is .9993 with floats and .9990 with rounded points, and the least recall is
+    // .96 and .88.
     let exact = clustered(count, dim, 60, 7);
     let bytes = floats(&exact);
     let order = Order::Locality { page: 3 };
@@ -495,7 +496,7 @@ fn other_metrics_are_built_in_their_space() {
 
 #[test]
 fn far_apart_clusters_are_reachable_by_parts_too() {
-    // There are no rows between two clusters, and enough equal rows to fill parts.
+    // No row is between the two clusters, and there are enough equal rows to fill parts.
     let mut bytes = clustered(12_000, 8, 2, 8);
     for row in bytes.chunks_exact_mut(8).take(5000) {
         row.fill(255);
@@ -631,7 +632,7 @@ fn new_nodes_find_known_ones_that_the_entry_has_lost() {
         (0..nodes.len() as u32).map(list).collect::<Vec<_>>()
     };
     let apart = [lists_of(0..around), lists_of(around..known)].concat();
-    // The row farthest from the cluster, which no search for a row of the cluster meets.
+    // The chosen row is farthest from the cluster, so no search for a row of the cluster meets it.
     let sum = |node: &usize| -> u32 {
         rows[node * dim..][..dim]
             .iter()

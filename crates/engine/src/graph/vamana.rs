@@ -1,5 +1,5 @@
 //! The Vamana build: each node searches for itself in the growing graph, and chooses neighbours
-//! among the nodes that the search met. These nodes get links back.
+//! among the nodes that the search met. The chosen neighbours get links back.
 //!
 //! ```text
 //!   pass 1   small list and degree, alpha 1:  an empty graph grows from the entry, in random
@@ -12,7 +12,7 @@
 //!
 //! Links back are stored in spare slots. The second pass fills every list up to R, because an SSD
 //! read returns all slots anyway. On photo-sift-100k with a list size of 10, recall@10 is .985 at
-//! 23.7 reads with full lists, and .964 at 25.1 reads without.
+//! 23.7 reads with full lists, and .964 at 25.1 reads without full lists.
 
 use super::adjacency::{Graph, Slots};
 use super::greedy::{Candidate, Search};
@@ -42,8 +42,8 @@ const FIRST_DEGREE: f64 = 0.5;
 /// searches meet the same rows, which saves a fifth to a third of the time.
 const WINDOWS: usize = 16;
 
-/// The number of consecutive nodes that the second pass inserts in order. Their searches meet the
-/// same rows and lists, which are then in the cache.
+/// The number of consecutive nodes that the second pass inserts in order. The searches for these
+/// nodes meet the same rows and lists, which are then in the cache.
 const BLOCK: usize = 1024;
 
 struct Pass {
@@ -197,8 +197,8 @@ impl Growing<'_> {
         Ok(())
     }
 
-    /// Inserts a node of a sample again if it has an incoming edge, but its search does not find
-    /// it.
+    /// Inserts a node of a sample again if the node has an incoming edge, but a search for the node
+    /// does not find it.
     fn link_lost(&self, pass: &Pass, is_in: impl Fn(u32) -> bool) -> Result<(), Interrupted> {
         let mut worker = Worker::new(self.points, self.slots, self.entry, pass);
         let nodes = self.points.rows() as u64;
@@ -235,7 +235,7 @@ fn full_pass(stage: &'static str, parameters: &Parameters) -> Pass {
     }
 }
 
-/// Extends a graph of some points by the others. Node numbers are positions in `order`, while
+/// Extends a graph of some points by the other points. Node numbers are positions in `order`, but
 /// `known` has row numbers.
 pub(super) fn grow(
     points: &Points<'_>,
@@ -277,8 +277,8 @@ pub(super) fn grow(
         let nodes = (0..points.rows() as u32).filter(|node| !alone(node));
         link_from(points, &slots, from, nodes, &pass, parameters);
     };
-    // A pruned neighbour may have been the only link to a dense cluster. New vectors would then
-    // form a separate cluster beside it.
+    // The edge to a pruned neighbour may have been the only link to a dense cluster. New vectors
+    // would then form a separate cluster beside this cluster.
     let known = (0..points.rows() as u32).find(|node| !alone(node));
     if let Some(known) = known.filter(|_| alone(&entry)) {
         // All searches start at the entry, so a new entry needs neighbours first.
@@ -290,7 +290,8 @@ pub(super) fn grow(
     // A dense cluster may have incoming edges that no search follows.
     growing.link_lost(&pass, |node| !alone(&node))?;
     growing.pass(&pass, &turn, 0)?;
-    // Searches for similar nodes that several threads insert do not find each other's nodes.
+    // If several threads insert similar nodes, the searches of one thread miss the nodes of the
+    // others.
     growing.link_lost(&pass, |_| true)?;
     finish(points, &slots, entry, &pass, parameters, "", progress)?;
     Ok(slots.into_graph())
@@ -411,7 +412,7 @@ fn trim(
 }
 
 struct Done {
-    /// The first item that no thread has taken. All items before it are done.
+    /// The first item that no thread has taken. All earlier items are done.
     reached: usize,
     stopped: bool,
 }

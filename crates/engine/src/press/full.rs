@@ -38,7 +38,7 @@ pub struct Ranked {
     pub reads: u64,
     /// Bytes of these reads.
     pub bytes: u64,
-    /// The number of computed distances to nodes, without vectors that wait for a merge.
+    /// The number of computed distances, excluding distances to vectors that wait for a merge.
     pub computations: u64,
     /// The number of nodes whose vectors were deleted or replaced.
     pub refused: u32,
@@ -117,15 +117,15 @@ impl Full {
             .transpose()
     }
 
-    /// The collection of the last checkpoint, or of the one before, until its
+    /// The collection of the checkpoint `state`: the last one, or the one before until its
     /// [release](Self::forget_before).
     pub fn collection_of(&self, state: u64) -> Option<Collection> {
         self.states.collection(state)
     }
 
-    /// Releases the checkpoint before the last merge after [`KEPT`](Self::KEPT) without use, or if
-    /// all servers have `all_by`, the last checkpoint. The program must call this function
-    /// regularly.
+    /// Releases the checkpoint before the last merge if it was unused for [`KEPT`](Self::KEPT), or
+    /// if all servers have the last checkpoint. `all_by` is the checkpoint that all servers have.
+    /// The program must call this function regularly.
     pub fn tidy(&self, all_by: Option<u64>) {
         self.states.tidy(all_by);
     }
@@ -140,8 +140,9 @@ impl Full {
         self.states.forget_before();
     }
 
-    /// Inserts or replaces vectors, one after another in `rows`. They are then durable according to
-    /// [`WriteOptions::durability`], and later rankings see them.
+    /// Inserts or replaces vectors, which are one after another in `rows`. After the call, the
+    /// vectors are durable according to [`WriteOptions::durability`], and later rankings see these
+    /// vectors.
     ///
     /// # Errors
     /// Fails as [`LiveIndex::upsert`] does, and if the index was opened only for reading.
@@ -163,7 +164,7 @@ impl Full {
         index.upsert(&rows, ids, &Silent)
     }
 
-    /// Deletes the vectors with these ids, and returns how many there were.
+    /// Deletes the vectors with these ids, and returns the number of ids that were in the index.
     ///
     /// # Errors
     /// The index was opened only for reading, or the log cannot be written.
@@ -320,7 +321,7 @@ impl View {
         let seen = self.changes.seen();
         let mut ranking = Ranking::new(kernel, &timer, row_bytes, seen.admission());
         ranking.query.copy_from_slice(query);
-        // Nodes of an older checkpoint may have changed since the merge.
+        // Nodes of an older checkpoint may have changed since the merge, so all of them are ranked.
         let most = if self.since_merge.is_some() {
             k.saturating_add(nodes.len())
         } else {
@@ -366,8 +367,8 @@ impl View {
         })
     }
 
-    /// Appends vectors that the merge wrote and `since` did not change, at least `k` if there are
-    /// so many.
+    /// Appends vectors that the merge wrote and `since` does not change: `k` or more, or all if
+    /// there are fewer.
     fn merged_since(
         &self,
         query: &[u8],
@@ -432,7 +433,7 @@ impl Work for Job {
             if !(self.wanted)() {
                 return;
             }
-            // The view is created now, to include changes that were acknowledged meanwhile.
+            // The view is created now, to include changes that were acknowledged since the request.
             let found = match self.states.view(self.state) {
                 Some(view) => {
                     let found = view.rank(thread, &self.query, &self.nodes, self.k);

@@ -26,9 +26,10 @@ const SAMPLE: usize = 10_000;
 /// A round ends after this many bytes of lists, so that the lists of a wide beam fit into memory
 /// and a message.
 const ROUND: usize = 1 << 20;
-/// The lists read at a time to count the popularity of nodes, in some milliseconds.
+/// The number of lists that one step of the popularity count reads, in some milliseconds.
 const COUNTED: u32 = 1 << 13;
-/// The most bytes that a compute server needs beside codes. A message carries 16 MiB.
+/// The greatest size of the data that a compute server needs beside codes. One message of 16 MiB
+/// carries this data.
 const MOST_CENTROIDS: usize = (16 << 20) - (64 << 10);
 const TABLES: usize = 4;
 
@@ -175,9 +176,10 @@ impl High {
         super::low::encode(&centroids, self.entry, self.lists.model())
     }
 
-    /// Appends the low codes of the nodes in `nodes` that are among the `kept` most popular. A bit
-    /// for each node, from the lowest bit of the first byte on, comes first: whether the code
-    /// follows. If `kept` covers the whole collection, there are no bits.
+    /// Appends the low codes of those nodes in `nodes` that are among the `kept` most popular
+    /// nodes. First comes a bit for each node of `nodes`, from the lowest bit of the first byte on.
+    /// The bit is set if the node's code follows. If `kept` covers the whole collection, there are
+    /// no bits.
     ///
     /// # Errors
     /// A list does not decode while the popularity is counted.
@@ -208,7 +210,8 @@ impl High {
         self.popularity.get().is_some() || self.failed.load(Ordering::Acquire)
     }
 
-    /// Counts the popularity of nodes for some milliseconds more. Returns whether it is then known.
+    /// Counts the popularity of nodes for some milliseconds more. Returns whether the popularity is
+    /// then known.
     ///
     /// # Errors
     /// A list does not decode.
@@ -298,7 +301,7 @@ impl HighQuery {
             }
         }
         let collection = &high.collection;
-        // [`High::open`] refuses other indexes.
+        // Every index that [`High::open`] accepts has a paired codebook.
         if let Some(paired) = high.codebook.paired() {
             collection.sent(query, paired.rounding(), &mut self.floats)?;
             paired.rest_table(collection.metric, &self.floats, &mut self.table);
@@ -338,7 +341,7 @@ impl HighQuery {
         self.low.score(&high.lows, &missing.nodes, sums);
         self.low_computations += count as u64;
         let scored = missing.nodes.iter().copied().zip(sums.iter().copied());
-        // NaN sorts last in the low list, so `min` turns it into infinity.
+        // NaN sorts last in the low list, so `min` turns NaN into infinity.
         let is_of_use = |&(_, estimate): &(u32, f32)| estimate.min(f32::INFINITY) <= missing.bound;
         estimates.extend(scored.filter(is_of_use));
         let mut chosen = std::mem::take(&mut self.chosen);

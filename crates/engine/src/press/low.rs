@@ -48,7 +48,7 @@ impl Low {
         codes.min(u64::from(nodes)) as u32
     }
 
-    /// Makes the part of the compute server from [centroids](super::High::low_centroids) and [low
+    /// Builds the data of the compute server from [centroids](super::High::low_centroids) and [low
     /// codes](super::High::low_codes). With `bits`, only the marked nodes have codes.
     ///
     /// # Errors
@@ -165,7 +165,7 @@ pub struct LowQuery {
     distances: Vec<f32>,
     /// The nodes with offloaded codes that no step has requested yet.
     missing: Vec<u32>,
-    /// The nodes that the last step offered, and how many to take of these and the requested nodes.
+    /// The nodes that the last step offered. Of these and the requested nodes, `most` are taken.
     offered: Vec<(u32, f32)>,
     most: usize,
     /// Whether the requested nodes are the start nodes of the search.
@@ -174,8 +174,8 @@ pub struct LowQuery {
 
 impl LowQuery {
     /// Begins a query of one vector. `list` is the length of the high list (D_high). Appends the
-    /// start nodes with their estimates to `nodes`, which the memory server must
-    /// [refine](super::HighQuery::refine) first. `missing` gets the start nodes whose codes are
+    /// start nodes with their estimates to `nodes`, which the memory server must first
+    /// [refine](super::HighQuery::refine). `missing` gets the start nodes whose codes are
     /// offloaded.
     ///
     /// # Errors
@@ -219,7 +219,7 @@ impl LowQuery {
         let (fresh, distances) = (&mut self.fresh, &mut self.distances);
         match &low.kept {
             None => self.low.seeds(&low.codes, low.entry, fresh, distances),
-            // The codes are in locality order, even if some nodes have none.
+            // Even if some nodes have no code here, the codes are in locality order.
             Some(kept) if seeds > 0 && kept.count() >= seeds => {
                 self.low.seeds(&low.codes, 0, fresh, distances);
                 for place in fresh.iter_mut() {
@@ -253,8 +253,9 @@ impl LowQuery {
         &self.sent
     }
 
-    /// Scores the new neighbours in `lists` for the low list, or [requests](Self::select) them with
-    /// the next step. First, [`hear`](Self::hear) must have received the last reply.
+    /// Scores the new neighbours in `lists` for the low list, and [requests](Self::select) the
+    /// neighbours with offloaded codes in the next step. Before this call, [`hear`](Self::hear)
+    /// must have received the last reply.
     ///
     /// # Errors
     /// The bytes are not lists of this collection.
@@ -263,7 +264,7 @@ impl LowQuery {
         self.places.clear();
         self.meet_lists(low, lists)?;
         match (low.kept.is_some(), self.fresh.is_empty()) {
-            // Without new nodes with codes, the table may be empty, so nothing is scored.
+            // If no new node has a code here, the distance table may be empty.
             (_, true) => {}
             (true, _) => self.low.meet_at(&low.codes, &self.places, &self.fresh),
             (false, _) => self.low.meet(&low.codes, &self.fresh),
@@ -330,10 +331,10 @@ impl LowQuery {
     }
 
     /// Appends the nearest unselected nodes of the low list with their estimates, at most the
-    /// refinement ratio times its length. `missing` gets up to [`MOST_OF_STEP`] unrequested nodes
-    /// with offloaded codes. If there are such nodes, the caller must pass them to
-    /// [`HighQuery::look`](super::HighQuery::look), otherwise the appended nodes to
-    /// [`HighQuery::refine`](super::HighQuery::refine).
+    /// refinement ratio times the length of the list. `missing` gets up to [`MOST_OF_STEP`]
+    /// unrequested nodes with offloaded codes. If there are such nodes, the caller must pass them
+    /// to [`HighQuery::look`](super::HighQuery::look), and otherwise must pass the appended nodes
+    /// to [`HighQuery::refine`](super::HighQuery::refine).
     pub fn select(&mut self, nodes: &mut Vec<(u32, f32)>, missing: &mut Missing) {
         missing.nodes.clear();
         if !self.missing.is_empty() {

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! A round refines the share µ of the low list (L_low). A node with an offloaded code is refined in
-//! the same round as others. Both servers [choose](nearest) from identical estimates, so the memory
-//! server needs no low list.
+//! the same round as other nodes. Both servers [choose](nearest) from identical estimates, so the
+//! memory server needs no low list.
 
 use crate::frontier::key;
 
@@ -23,7 +23,7 @@ pub struct Missing {
     pub nodes: Vec<u32>,
     /// The number of nodes to refine by high codes, of the requested and the offered nodes.
     pub most: usize,
-    /// The largest estimate that would enter the low list (L_low), and that is sent.
+    /// The largest estimate that would enter the low list (L_low). Larger estimates are not sent.
     pub bound: f32,
 }
 
@@ -37,7 +37,7 @@ impl Default for Missing {
     }
 }
 
-/// The remaining nodes are in no particular order.
+/// Reduces `nodes` to the `most` nearest, in no particular order.
 pub(super) fn nearest(nodes: &mut Vec<(u32, f32)>, most: usize) {
     if most < nodes.len() {
         nodes.select_nth_unstable_by_key(most, |&(node, estimate)| key(estimate, node));

@@ -1,5 +1,5 @@
-//! PRESS on several servers (DistVS §3.2): the data of each server, and the work that it does for a
-//! query.
+//! PRESS on several servers (DistVS §3.2): the data of each server, and the work that the server
+//! does for a query.
 //!
 //! ```text
 //!   compute server               memory server                        storage
@@ -17,8 +17,8 @@
 //! refine comes with its low-code estimate, so the memory server scores only the residual code.
 //! [`Strategy::Press`](crate::Strategy::Press) runs the same search in one process.
 //!
-//! **Offloading.** A compute server without memory for all low codes keeps the codes of the most
-//! popular nodes (`popular.rs`), and requests estimates for others (`missing.rs`:
+//! **Offloading.** If a compute server lacks memory for all low codes, it has the codes of the most
+//! popular nodes (`popular.rs`), and requests estimates for the others (`missing.rs`:
 //! [`LowQuery::select`], [`HighQuery::look`], [`LowQuery::hear`]). Such a search computes a few per
 //! cent more distances by high codes.
 //!
@@ -72,7 +72,8 @@ pub struct Collection {
 
 impl Collection {
     fn of(manifest: &Manifest) -> Self {
-        // The call that opens the index returns the error of an unknown name.
+        // If the manifest has an unknown name of low codes, the call that opens the index returns
+        // the error.
         let low_codes = low_codes_of(manifest)
             .ok()
             .flatten()
@@ -106,8 +107,8 @@ impl Collection {
         self.dim as usize * self.element.size()
     }
 
-    /// The bytes of a query as a compute server sends it, after [`Rounding`] of elements of several
-    /// bytes.
+    /// The bytes of a query as a compute server sends it. Elements of several bytes are sent after
+    /// [`Rounding`].
     pub fn query_bytes(&self) -> usize {
         match is_rounded(self.element) {
             true => Rounding::bytes_of(self.dim as usize),

@@ -18,8 +18,7 @@ pub(super) struct PackedLists {
     model: ListModel,
     bytes: Vec<u8>,
     blocks: Vec<u64>,
-    /// The offset of each node's list in its block. The next field has the length of each list in
-    /// bytes.
+    /// The offset of each node's list in its block. `lengths` has the length of each list in bytes.
     starts: Vec<u32>,
     lengths: Vec<u16>,
 }

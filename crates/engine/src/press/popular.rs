@@ -1,4 +1,4 @@
-//! A compute server without memory for all low codes keeps the codes of the most popular nodes
+//! If a compute server lacks memory for all low codes, it has the codes of the most popular nodes
 //! (DistVS §3.3, "Using low-memory compute servers"). The memory server estimates distances by the
 //! other, *offloaded* codes (`missing.rs`).
 //!
@@ -32,7 +32,8 @@ impl Popularity {
     }
 }
 
-/// Counts the popularity of nodes, some lists at a time, because a request may not wait for all.
+/// Counts the popularity of nodes, some lists at a time, because a request may not wait for all
+/// lists.
 pub(super) struct Counting {
     degrees: Vec<u32>,
     next: u32,

@@ -1,9 +1,10 @@
-//! The checkpoints whose nodes the storage server can rank: the last, and the one before if in use.
+//! The checkpoints whose nodes the storage server can rank: the last one, and the one before while
+//! servers use it.
 //!
 //! ```text
 //!   insert ──> log, durable ──> waits in memory ──merge──> the next checkpoint          LiveIndex
 //!                                    │                          │
-//!   searches  in checkpoint A:  nodes of A + waiting vectors    │ A is kept while servers use it
+//!   searches  in checkpoint A:  nodes of A + waiting vectors    │ A stays while servers use it
 //!                   nodes of A + vectors that waited for B ──minus──> changes since B
 //!                                                                     + vectors that wait now
 //!             in checkpoint B:  nodes of B + vectors that wait now
@@ -11,7 +12,7 @@
 //!
 //! New vectors wait in the memory of the storage server, which ranks them with the candidates of
 //! the walk (FreshDiskANN, in the form of DistVS's appendix). So a search in any checkpoint sees
-//! all changes that were acknowledged before its ranking.
+//! all changes that were acknowledged before its candidates are ranked.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -82,9 +83,9 @@ pub(super) struct Live {
 }
 
 struct Known {
-    /// The collections and indexes of these checkpoints, oldest first.
+    /// The known checkpoints and their indexes, oldest first.
     states: Vec<(Collection, Arc<Index>)>,
-    /// The last use of an older checkpoint, or the first notice of a new one.
+    /// The time at which an older checkpoint was last used, or a new one was first noticed.
     asked: Instant,
 }
 
@@ -95,7 +96,7 @@ impl States {
         let (volume, manifest) = (index.volume().clone(), index.manifest().clone());
         let overlay = index.overlay().cloned().unwrap_or_else(Overlay::none);
         let vectors = index.live();
-        // The storage server needs no lists and no codes.
+        // The storage server needs no lists and no codes, so the index is dropped.
         drop(index);
         let collection = Collection::of(&manifest);
         let segments = Segments::open(&*volume, &manifest, VectorsAt::Segments)?;
@@ -220,7 +221,7 @@ impl Live {
         let collection = Collection::of(index.manifest());
         known.states.push((collection, index));
         known.asked = now;
-        // Only the last two checkpoints are kept.
+        // Only the last two checkpoints stay available.
         let older = known.states.len().saturating_sub(2);
         known.states.drain(..older);
         collection
@@ -240,11 +241,13 @@ impl Live {
         if self.newest(now).state != last {
             return;
         }
-        // The next merge may start as soon as `known` has no older checkpoint.
+        // The index releases its checkpoint first, because the next merge may start as soon as
+        // `known` has no older checkpoint.
         self.index.forget_before();
         let mut known = self.known.lock();
         let last = known.states.len().saturating_sub(1);
-        // An older checkpoint may have gigabytes of memory, so it is dropped without the lock.
+        // An older checkpoint may have gigabytes of memory, so it is dropped after the lock is
+        // released.
         let older: Vec<_> = known.states.drain(..last).collect();
         drop(known);
         drop(older);
@@ -334,7 +337,7 @@ mod tests {
             states.tidy_at(now, None);
             assert!(has(&states, now, first), "after {:?}", now - began);
         }
-        // Other checkpoints do not prolong the life of the older one.
+        // Uses of other checkpoints do not prolong the life of the older checkpoint.
         let last = now;
         while now < last + KEPT {
             states.tidy_at(now, None);

@@ -43,7 +43,7 @@ const LONGER: usize = 4;
 /// Under a memory budget, the candidate list of a repeated walk is at most this long.
 const SHORT: usize = 128;
 
-/// The standard deviations that bound nearly all errors ([`SearchResults::distance_error`]).
+/// Nearly all errors are at most this many standard deviations ([`SearchResults::distance_error`]).
 const WITHIN: f32 = 4.0;
 
 #[derive(Clone, Copy)]
@@ -65,7 +65,8 @@ impl Shares {
         self.tasks(0)
     }
 
-    /// The first shares have one task more if tasks do not divide evenly.
+    /// The number of tasks on one thread. If tasks do not divide evenly, the first threads have one
+    /// task more.
     pub(super) fn tasks(&self, share: usize) -> usize {
         self.queries / self.threads + usize::from(share < self.queries % self.threads)
     }
@@ -103,7 +104,7 @@ impl Answers {
             plan,
             next: AtomicUsize::new(0),
             turns: OnceLock::new(),
-            // Copies of the results would need twice the memory.
+            // Tasks write their results here, because copies would need twice the memory.
             done: Mutex::new(Done {
                 results: SearchResults {
                     k,
@@ -207,7 +208,7 @@ impl Answers {
     }
 }
 
-/// The CPU time of a thread when the first task of a share began.
+/// The CPU time of a thread when the first of its tasks for the batch began.
 #[derive(Clone)]
 pub(super) struct Clock(Rc<Duration>);
 
@@ -216,7 +217,8 @@ impl Clock {
         Self(Rc::new(thread_cpu_time()))
     }
 
-    /// The CPU time since the first task of the share began, for the last task of the share.
+    /// For the last task of the thread, returns the CPU time since the first task began. For other
+    /// tasks, returns `None`.
     fn last(self) -> Option<Duration> {
         let begun = Rc::into_inner(self.0)?;
         Some(thread_cpu_time().saturating_sub(begun))
@@ -297,7 +299,8 @@ impl<'a> Batch<'a> {
     pub(super) fn room(&self, options: &SearchOptions) -> Queued {
         let rows = self.queries.rows();
         let wanted = options.threads.saturating_mul(options.in_flight(rows));
-        // Without the option, other searches can have the rest of the budget.
+        // Without the option `in_flight`, one query in flight on each thread suffices, so that
+        // other searches can have the rest of the budget.
         let needed = match options.in_flight {
             Some(_) => wanted,
             None => options.threads,
@@ -305,7 +308,8 @@ impl<'a> Batch<'a> {
         let plan = &self.answers.plan;
         let candidates = match self.admission.refused() {
             0 => 0,
-            // The reserve is for candidates that turn out to be excluded when they are read.
+            // The limit on candidates leaves a reserve for candidates that turn out to be excluded
+            // when they are read.
             refused => plan
                 .candidates
                 .min(refused.saturating_add(plan.list.saturating_mul(MOST_SHARES))),
@@ -398,7 +402,7 @@ impl<'a> Batch<'a> {
             check_rows(queries, index.metric(), query, bytes)?;
             source.leave_out(self.left_out.and_then(|nodes| nodes.get(query).copied()));
             // The walk finds vectors that moved to storage before the batch's read timestamp, and
-            // this search finds the others.
+            // this search of the fresh graphs finds the others.
             waiting.clear();
             let in_memory = self.seen.iter().filter(|_| !self.stored_alone);
             for (at, (fresh, moment)) in in_memory.flat_map(Seen::fresh).enumerate() {
@@ -419,27 +423,28 @@ impl<'a> Batch<'a> {
                 );
             }
             let (live, all) = match self.matching {
-                // A walk that finds fewer than `k` results, and not all matches, leads to a scan.
+                // If a walk finds fewer than `k` results, and not all matches, a scan follows.
                 Some(matching) => (matching.len(), plan.way == Way::Before),
                 None => {
                     let seen = self.seen.map(|seen| seen.overlay.live(index.nodes()));
                     let live = seen.unwrap_or(index.nodes());
-                    // A walk misses unreachable vectors, so a list of all live vectors leads to a
-                    // scan.
+                    // If the list has room for all live vectors, a scan replaces the walk, which
+                    // would miss unreachable vectors.
                     let room = !self.admission.is_of_all() && (1..=plan.list).contains(&live);
                     (live, room || plan.looks_at == LooksAt::All)
                 }
             };
             let mut list = Some(plan.list);
             let mut enough = false;
-            // A search with excluded nodes measures the recall of its list size, so it never
+            // A search with excluded nodes serves to measure the recall of a list size, so it never
             // lengthens the list.
             let mut further = match self.left_out {
                 None => plan.further,
                 Some(_) => 0,
             };
             let mut is_further = false;
-            // A longer candidate list reaches live vectors that are farther than the deleted ones.
+            // A longer candidate list reaches live vectors that are farther than the deleted
+            // vectors.
             while let Some(length) = list.filter(|_| !enough) {
                 if all {
                     source.begin_at_none();
@@ -470,7 +475,7 @@ impl<'a> Batch<'a> {
                 if !all {
                     self.answers.went_dry();
                 }
-                // A scan is less work than a walk with a longer candidate list.
+                // Here, a scan is less work than a walk with a longer candidate list.
                 tracing::debug!(
                     index = %index.path().display(),
                     vectors = index.nodes(),
@@ -479,8 +484,8 @@ impl<'a> Batch<'a> {
                 let mut scan = source.scan(thread, self.progress);
                 scan.find(plan.list).await?;
                 counters += scan.take_counters();
-                // A scan of vectors in two parts starts with no results. Otherwise, repeated offers
-                // are ignored.
+                // A scan of vectors in two parts starts with no results, so the waiting vectors are
+                // offered again. Other scans ignore repeated offers.
                 scan.ranking().offer_all(&waiting);
             }
             self.progress.advance(1);

@@ -23,21 +23,23 @@ use crate::frontier::{distance_of, key, node_of};
 use crate::stores::{CodeParts, NodePages};
 use crate::{Codebook, Error};
 
-/// The vectors beyond k that are read before the search relies on the measured error of codes.
+/// The number of vectors beyond k that are read before the search relies on the measured error of
+/// codes.
 pub(super) const HEAD: usize = KNOWN as usize;
-/// The vectors of a further round. Each nearer result leaves fewer nodes worth a read.
+/// The least number of vectors of a further round. Rounds are short, because each nearer result
+/// leaves fewer nodes worth a read.
 const AT_ONCE: usize = 16;
-/// Each later round reads as many vectors as all earlier rounds, divided by this number, and at
-/// least `AT_ONCE`.
+/// Each later round reads as many vectors as all earlier rounds together, divided by this number,
+/// but at least `AT_ONCE`.
 const AT_ONCE_OF: usize = 8;
-/// The nodes to keep after the comparison by code: `SHARES` for each place of the list, and at
-/// least `LEAST`. If these do not suffice, `MORE` times as many.
+/// The number of nodes that remain after the comparison by code: `SHARES` times the list size, and
+/// at least `LEAST`. If these nodes do not suffice, `MORE` times as many.
 const SHARES: usize = 4;
 const LEAST: usize = 256;
 const MORE: usize = 4;
-/// The largest share of the k results that may be expected among unread nodes at the end.
+/// The rounds end when at most this share of the k results is expected among unread nodes.
 const MISSED: f64 = 0.05;
-/// The codes that are compared at once, and the number of such pieces between two yields.
+/// The number of codes that are compared at once, and the number of such pieces between two yields.
 const PIECE: usize = 1 << 10;
 const PIECES: usize = 16;
 
@@ -94,7 +96,8 @@ impl ByCode<'_, '_> {
             }
             pieces += 1;
             if pieces % PIECES == 0 {
-                // The comparison waits for no read.
+                // The comparison waits for no read, so other queries of the thread run only during
+                // this call.
                 let_others().await;
             }
         }
@@ -142,14 +145,15 @@ impl Best {
 struct Left {
     /// The keys of these nodes by code, nearest first.
     keys: Vec<u64>,
-    /// The segment, if vectors are apart from lists, and the page of each vector.
+    /// For each vector, its segment if vectors are apart from lists, and its page.
     pages: Vec<(usize, u64)>,
     /// The estimate of the farthest node. It does not change when nodes are taken.
     last: f32,
 }
 
 impl Left {
-    /// Takes the first `count` nodes, and all others on their pages, which cost no further read.
+    /// Takes the first `count` nodes, and all other nodes on the same pages, which cost no further
+    /// read.
     fn take(&mut self, count: usize) -> Vec<u64> {
         let wanted: HashSet<(usize, u64)> = self.pages[..count].iter().copied().collect();
         let mut taken = Vec::with_capacity(count);
@@ -165,7 +169,8 @@ impl Left {
         taken
     }
 
-    /// The expected results among these nodes, and `others` that are at least as far as the last.
+    /// The expected number of results among these nodes and `others` more nodes, which are at least
+    /// as far as the last.
     fn expected(&self, ranking: &Ranking<'_>, others: u64) -> f64 {
         let estimates = self.keys.iter().map(|&key| distance_of(key));
         ranking.expected(estimates) + others as f64 * ranking.expected(std::iter::once(self.last))

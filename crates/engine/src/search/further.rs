@@ -1,5 +1,5 @@
-//! A further walk with a longer candidate list runs if a result is from after the last build or
-//! merge, and codes hardly distinguish such vectors.
+//! If a result was inserted after the last build or merge, and codes hardly distinguish such
+//! vectors, a further walk with a longer candidate list follows.
 //!
 //! ```text
 //!   walk with the list ──results──> is a result newer than the build, and did such vectors drift?
@@ -8,11 +8,12 @@
 //!                                               long, up to a quarter of all nodes
 //! ```
 //!
-//! The estimate of a drifted vector ([`drift`](crate::update)) is about the same as its
-//! neighbours'. So chance decides which drifted vectors a short list has. The further walk ranks
-//! every inserted node on its pages.
+//! The estimate of a drifted vector ([`drift`](crate::update)) is about the same as the estimates
+//! of its neighbours. So chance decides which drifted vectors a short list has. The further walk
+//! ranks every inserted node on the pages that it reads.
 //!
-//! Recall@10 of queries near vectors of 24 floats that were inserted with a shift of 3:
+//! Recall@10 of queries near inserted vectors, which have 24 floats and are shifted by 3. "750
+//! beside 1,500" are 750 inserted vectors beside 1,500 vectors of the build.
 //!
 //! ```text
 //!                750 beside 1,500, list 50     2,000 beside 4,000, second walk: recall, pages read
@@ -26,8 +27,8 @@
 //! Without whole pages, the recall of `odinann` was .517, .757 and .930 in the three columns on the
 //! right, with 206, 472 and 918 pages.
 //!
-//! The second walk starts from the beginning. Otherwise every first walk would have to keep
-//! candidates that it now drops, to save about an eighth of these reads.
+//! The second walk starts from the beginning. To continue the first walk would save about an eighth
+//! of the reads, but every first walk would then have to keep candidates that it now drops.
 
 use super::traversal::SCAN_FROM;
 use super::walker::Plan;
@@ -38,14 +39,15 @@ use crate::index::Index;
 pub(crate) struct Uses {
     /// Whether a walk ranks all nodes on a page that it has read.
     pub(crate) whole_page: bool,
-    /// The rule that ends re-ranking, where vectors are apart from lists.
+    /// The rule that ends re-ranking, if vectors are apart from lists.
     pub(crate) rerank: Rerank,
 }
 
 /// The factor on the list size of the first walk, smaller if the memory budget requires it.
 const TIMES: usize = 8;
 
-/// The list size of a further walk, or 0. The plan's list size was measured before the drift.
+/// The list size of a further walk, or 0 if no such walk is needed. The plan's list size does not
+/// suffice, because it was measured before the drift.
 pub(super) fn further(index: &Index, plan: &Plan) -> usize {
     if plan.drifted_from.is_none() {
         return 0;
@@ -67,7 +69,7 @@ pub(super) fn further(index: &Index, plan: &Plan) -> usize {
     shorter
 }
 
-/// The expected number of nodes that a further walk visits, also nodes that do not match the
+/// The expected number of nodes that a further walk visits, including nodes that do not match the
 /// filter.
 pub(super) fn walked_further(plan: &Plan, list: usize) -> usize {
     let walked = (list as u64).saturating_mul(plan.walked as u64) / plan.list.max(1) as u64;

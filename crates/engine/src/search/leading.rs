@@ -9,8 +9,8 @@
 //!
 //! The trailing parts of all candidates in doubt are read at once. About one in fifteen of the
 //! candidates at 1.5 deviations from the middle belongs on the other side. The search assumes that
-//! each element is uniformly distributed in the interval (step) of its leading part. This gives a
-//! distance's expectation and deviation ([`LeadingError`]).
+//! each element is uniformly distributed in the interval (step) of its leading part. From this
+//! assumption follow the expectation and the deviation of a distance ([`LeadingError`]).
 
 use std::cmp::Ordering;
 use std::num::NonZeroUsize;
@@ -77,8 +77,8 @@ pub(crate) struct LeadingError {
 }
 
 impl LeadingError {
-    /// The expectation and the deviation of a distance, from a decoded vector with elements off by
-    /// at most `error`.
+    /// The expectation and the deviation of a distance, given the distance of a decoded vector
+    /// whose elements are off by at most `error`.
     fn of(self, distance: f32, error: f32, length: f32) -> (f32, f32) {
         if !error.is_finite() {
             return (distance, f32::INFINITY);
@@ -130,7 +130,8 @@ impl Leading {
         let at = self.found.partition_point(before);
         let slot = match self.found.iter().position(|found| found.id == id) {
             Some(same) if self.found[same].node == node => return,
-            // While an id is being replaced, the search may meet its old and its new vector.
+            // While an id is being replaced, the search may meet the old and the new vector of this
+            // id.
             Some(nearer) if nearer < at => return,
             Some(farther) => self.found.remove(farther).slot,
             None if self.found.len() == most => self.found.pop().map_or(0, |last| last.slot),
@@ -207,7 +208,8 @@ impl Leading {
         });
     }
 
-    /// The positions of candidates in doubt, or with `all` of all inexact possible results.
+    /// The positions of candidates in doubt. With `all`, also the positions of certain results.
+    /// Candidates with exact distances are left out.
     pub(crate) fn in_doubt(&self, all: bool) -> Vec<usize> {
         let expected = &self.expected;
         let k =
@@ -240,7 +242,7 @@ impl Leading {
             .collect()
     }
 
-    /// The order changes with the next [`settled`](Leading::settled).
+    /// The order of the candidates changes only with the next [`settled`](Leading::settled).
     pub(crate) fn settle(&mut self, place: usize, distance: f32) {
         self.found[place].exact = Some(distance.min(f32::INFINITY));
     }
@@ -428,7 +430,7 @@ mod tests {
         expect(&mut leading, Metric::InnerProduct);
         let doubts = leading.in_doubt(false);
         assert_eq!(doubts, [1, 2, 3]);
-        // The excess over the expected distance is larger than the differences between candidates.
+        // The exact distances exceed the expected distances by more than the candidates differ.
         for (place, distance) in doubts.into_iter().zip([2.0, 1.9, 1.95]) {
             leading.settle(place, distance);
         }

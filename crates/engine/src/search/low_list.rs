@@ -1,5 +1,5 @@
 //! The low list (L_low) of PRESS (DistVS §3.1, `ExpandLow` and the selection of `ExpandHigh`). High
-//! codes refine its nearest candidates.
+//! codes refine the nearest candidates of this list.
 
 use stratann_vector::{DistanceTable, Metric, ProductQuantizer};
 
@@ -7,8 +7,8 @@ use crate::Press;
 use crate::bounds;
 use crate::frontier::{Frontier, distance_of, key, node_of};
 
-/// The most nodes that a step requests, and that it sends for refinement. A message carries no
-/// more. Further nodes wait for the next step.
+/// The most nodes that one step requests, and the most nodes that one step sends for refinement. A
+/// message carries no more, so further nodes wait for the next step.
 pub const MOST_OF_STEP: usize = 1 << 16;
 
 #[derive(Debug, Default)]
@@ -24,10 +24,10 @@ pub(crate) struct LowList {
     computations: u64,
 }
 
-/// The number of start nodes. On photo-sift-100k, 8 took 1 % more work than 4.
+/// The number of start nodes. On photo-sift-100k, 8 start nodes took 1 % more work than 4.
 pub(crate) const BEGUN: usize = 4;
-/// The nodes scored around each near node in a step of the descent ([`seeds`](LowList::seeds)), and
-/// the factor by which the window shrinks.
+/// In each step of the descent ([`seeds`](LowList::seeds)), this many nodes around each near node
+/// are scored, and the window shrinks by this factor.
 const FAN: usize = 4;
 /// The descent ends when the window has at most this many nodes.
 const STRETCH: usize = 16;
@@ -50,15 +50,15 @@ impl LowList {
         self.computations = 0;
     }
 
-    /// Appends the start nodes of the search, with their low-code estimates: `entry`, or with
-    /// `Press::seeds`:
+    /// Appends the start nodes of the search, with their low-code estimates. Without
+    /// `Press::seeds`, the start node is `entry`. Otherwise the search descends to the start nodes:
     ///
     /// ```text
     ///   nodes   0 .........|.........|.........|......... n   `Press::seeds` nodes, evenly spaced
     ///                           the nearest four
-    ///                         ..|..|..|..|..                  around each four more, in a window
+    ///                         ..|..|..|..|..                  four more around each, in a window
     ///                                                         as long as the gap between two seeds
-    ///                               ...                       and so on, four times as near
+    ///                               ...                       a quarter of the window, and so on
     /// ```
     ///
     /// In locality order, these steps descend to the query's neighbourhood without a graph. `codes`
@@ -130,8 +130,8 @@ impl LowList {
         }
     }
 
-    /// Appends the nearest untaken nodes, as many as the step may take with `asked` more nodes.
-    /// Returns this number, and the largest estimate that enters the list.
+    /// Appends the nearest untaken nodes: as many as the step may take if `asked` nodes join the
+    /// list. Returns this number, and the largest estimate that enters the list.
     pub(crate) fn offer(&self, asked: usize, nodes: &mut Vec<(u32, f32)>) -> (usize, f32) {
         let most = self.share(self.size.min(self.list.len() + asked));
         let unread = self.list.unread().take(most);
@@ -148,8 +148,8 @@ impl LowList {
         self.list.expanded(key(estimate, node));
     }
 
-    /// The number of nodes to take at once. The bound of messages holds in one process too, so that
-    /// servers find the same results.
+    /// The number of nodes to take at once. The bound of messages also applies in one process, so
+    /// that one process and several servers find the same results.
     fn share(&self, len: usize) -> usize {
         // If rounding leaves the product just below a whole number, the addend prevents truncation.
         let count = (len as f64 * self.press.ratio + 1e-4) as usize;
@@ -168,7 +168,7 @@ impl LowList {
         }
     }
 
-    /// The nodes do not enter the list.
+    /// Scores nodes, which do not enter the list.
     pub(crate) fn score(&mut self, codes: &[u8], nodes: &[u32], distances: &mut Vec<f32>) {
         distances.clear();
         distances.resize(nodes.len(), 0.0);

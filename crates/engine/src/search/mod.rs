@@ -1,4 +1,4 @@
-//! Search: a query is an `async fn`, and a batch is many of them on a pool of threads.
+//! Search: a query is an `async fn`, and a batch runs many queries on a pool of threads.
 //!
 //! ```text
 //!   Index::search ── waits ──┬─ threads ──> executor of a thread ── in_flight ──> task: next query
@@ -77,8 +77,8 @@ use crate::stores::VectorsAt;
 use crate::stores::composition::CodesAt;
 use crate::{Error, Press, Rerank, SearchOptions, Strategy, Way, bounds};
 
-/// The most queries in flight on a thread, for a short batch (`bench/in-flight.toml`). Their
-/// candidate lists together have at most `CHOSEN_LISTS` places.
+/// The most queries in flight on a thread, for a short batch (`bench/in-flight.toml`). The
+/// candidate lists of these queries together have space for at most `CHOSEN_LISTS` candidates.
 const CHOSEN_IN_FLIGHT: usize = 8;
 const CHOSEN_LISTS: usize = 4096;
 
@@ -98,8 +98,8 @@ impl SearchOptions {
     }
 
     /// The most queries in flight on each thread for a batch of `rows` queries, if memory suffices:
-    /// the option `in_flight`, or at most eight. A batch of at least 256 queries for each thread
-    /// tries numbers up to 64 ([`SearchResults::tried`]).
+    /// the option `in_flight`, or at most eight. Without the option, a batch of at least 256
+    /// queries for each thread tries numbers up to 64 ([`SearchResults::tried`]).
     pub fn in_flight(&self, rows: usize) -> usize {
         self.in_flight.unwrap_or_else(|| {
             let threads = self.threads.max(1);
@@ -130,7 +130,8 @@ pub struct Counters {
     pub posting_reads: u64,
     /// The part of `graph_reads` for groups, in a cluster index.
     pub group_reads: u64,
-    /// The part of `vector_reads` for members of clusters that are in none of the groups read.
+    /// The part of `vector_reads` for single members of clusters, whose group the query did not
+    /// read.
     pub stray_reads: u64,
     /// Bytes of all reads.
     pub bytes_read: u64,
@@ -164,8 +165,8 @@ impl AddAssign for Counters {
 pub struct SearchResults {
     /// The number of results for each query.
     pub k: usize,
-    /// External ids, `queries * k`, nearest first. Places without a result have `u64::MAX`, which
-    /// is no vector's id, at infinite distance.
+    /// External ids, `queries * k`, nearest first. If a query has fewer than `k` results, the
+    /// remaining ids are `u64::MAX`, which is no vector's id, and their distances are infinite.
     pub ids: Vec<u64>,
     /// Distances of the results (see [`Metric`](stratann_vector::Metric) for sign and scale). In
     /// the layered layout, some are estimates, unless [exact](SearchOptions::exact) distances were
@@ -173,19 +174,21 @@ pub struct SearchResults {
     pub distances: Vec<f32>,
     /// Whether all distances are exact.
     pub exact: bool,
-    /// The error bound of distances: four standard deviations of the most uncertain distance, if
-    /// elements are uniform in the intervals of their leading parts. 0 for exact distances, and
-    /// infinite without a bound.
+    /// The error bound of distances: four standard deviations of the most uncertain distance. The
+    /// bound assumes that elements are uniform in the intervals of their leading parts. 0 for exact
+    /// distances, and infinite if there is no bound.
     pub distance_error: f32,
     /// Wall-clock seconds of the batch, from the reservation of its memory on.
     pub seconds: f64,
-    /// CPU seconds of the search threads during the batch, with other searches on these threads.
+    /// CPU seconds of the search threads during the batch, including other searches on these
+    /// threads.
     pub cpu_seconds: f64,
     /// CPU seconds of the whole process during the batch, user and system.
     pub process_cpu_seconds: f64,
     /// The number of queries in flight on each thread at the end of the batch.
     pub in_flight: usize,
-    /// The numbers of queries in flight that the batch tried, in order. Empty if it tried none.
+    /// The numbers of queries in flight that the batch tried, in order. Empty if the batch tried no
+    /// numbers.
     pub tried: Vec<Tried>,
     /// Microseconds from a query's start to its results, in the order of the queries.
     pub latencies_us: Vec<f32>,
@@ -193,7 +196,7 @@ pub struct SearchResults {
     pub counters: Counters,
     /// The strategy that was chosen for the filter, and the estimates for the choice.
     pub explained: Option<Explained>,
-    /// The time of each part, if [`SearchOptions::parts`] was set.
+    /// The time of each part of the search, if [`SearchOptions::parts`] was set.
     pub parts: Option<Parts>,
 }
 
@@ -278,7 +281,7 @@ impl Index {
         }
     }
 
-    /// `heat` counts the reads of pages.
+    /// `heat` counts the reads of each page.
     pub(crate) fn search_with(
         &self,
         queries: &dyn VectorSource,
@@ -429,7 +432,7 @@ impl Index {
             .navigation
             .unwrap_or(preset.navigation && self.has_navigation());
         if navigation {
-            // No query waits for the navigation graph.
+            // The navigation graph is loaded before the queries start.
             self.navigation()?;
         }
         if options.seeds > 0 && self.composition().codes != CodesAt::Memory {
@@ -443,7 +446,8 @@ impl Index {
             ));
         }
         let mut plan = Plan {
-            // Deletes can reduce the number of vectors below `k` at any time, so this is no error.
+            // Deletes can reduce the number of vectors below `k` at any time, so a larger `k` is no
+            // error.
             k: options.k.min(vectors).max(1),
             list,
             fresh_list: match depth {
@@ -467,12 +471,12 @@ impl Index {
             navigation,
             whole_page: whole_page && !self.is_unpacked(),
             rerank: options.rerank.unwrap_or(preset.rerank),
-            // Vectors that wait for a merge change the boundary between results and other
-            // candidates.
+            // Vectors that wait for a merge may move the boundary of the results, so exact
+            // distances near the old boundary would not suffice.
             exact: options.exact || overlay.is_some_and(|overlay| overlay.logged() > 0),
             ends: match depth {
-                // Here, exact distances are known only after the walk, so the search uses the
-                // longest list that the recall target may need.
+                // In this layout, exact distances are known only after the walk, so the search uses
+                // the longest list that the recall target may need.
                 Some(_) if self.composition().vectors == VectorsAt::Segments => Ends::WithItsList,
                 Some(_) if strategy == Strategy::Press => Ends::WithItsList,
                 Some(depth) => Ends::AtDepth(depth),

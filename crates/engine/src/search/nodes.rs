@@ -92,7 +92,7 @@ impl Index {
         self.each_node_in(&room, nodes, exactness, admission, progress, each)
     }
 
-    /// Uses memory that is already reserved.
+    /// Does the same as `each_node`, with memory that is already reserved.
     pub(crate) fn each_node_in(
         &self,
         room: &Taken,
@@ -142,7 +142,7 @@ impl Index {
         }
     }
 
-    /// Without a table of positions, all clusters are read.
+    /// The number of positions to read. Without a table of positions, all clusters are read.
     fn places_of(&self, nodes: Nodes<'_>) -> usize {
         match self.stands_in_all_clusters() && nodes.len() > 0 {
             true => self.clusters().map_or(0, ClusterStores::clusters) as usize,

@@ -10,18 +10,18 @@
 //! ```
 //!
 //! A cluster is not probed if its head is much farther from the query than the nearest head (SPANN
-//! §3.3). Only in the layout `replicated`, a query reads a vector twice. Members that are stored
-//! near each other share one read.
+//! §3.3). In the layout `replicated`, a query may read a vector twice. Members that are stored near
+//! each other share one read.
 //!
 //! **Filters.** A query with a filter begins with more clusters ([`Growth`](super::ways::Growth)).
-//! If their share of matches is far below the filter's selectivity, the query continues. A search
-//! without a filter would probe `p` clusters. The *margin* is the distance of the `p`-th head minus
-//! the distance of the nearest head. The query ends when every remaining head is farther than the
-//! k-th match's distance plus the margin.
+//! If the share of matches in these clusters is far below the filter's selectivity, the query
+//! probes further clusters. A search without a filter would probe `p` clusters. The *margin* is the
+//! distance of the `p`-th head minus the distance of the nearest head. The query ends when every
+//! remaining head is farther than the k-th match's distance plus the margin.
 //!
-//! **Far matches.** If single reads of all matches cost less than further probes, the query makes
-//! them. In groups, both costs are known before the first read, and in other layouts after each
-//! round.
+//! **Far matches.** If single reads of all matches cost less than further probes, the query reads
+//! all matches singly. In the layout `grouped`, both costs are known before the first read, and in
+//! other layouts after each round.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -53,9 +53,10 @@ const BEYOND: usize = 16;
 /// The approximate bytes of vectors in one read of a scan, and the number of such reads in flight.
 const SCAN_BYTES: usize = 64 << 10;
 const SCAN_READS: usize = 4;
-/// The least share of matches among probed vectors, as a part of the selectivity, that counts as an
-/// even spread. In a simulation of photo-sift-100k with 1 % to 10 % of matches, .9 took 1.3 times
-/// the probes for evenly spread matches, and found .936 of far matches in place of .931.
+/// The spread counts as even if the share of matches among probed vectors is at least this part of
+/// the selectivity. In a simulation of photo-sift-100k with 1 % to 10 % of matches, a value of .9
+/// took 1.3 times the probes for evenly spread matches, and found .936 of far matches in place of
+/// .931.
 const EVEN: f64 = 0.8;
 /// Evenly spread matches may be fewer than expected by this many standard deviations.
 const BY_CHANCE: f64 = 2.0;
@@ -74,10 +75,12 @@ pub(super) struct Prober<'a> {
     kernel: Kernel,
     ranking: Ranking<'a>,
     counters: Counters,
-    /// The number of vectors that the query has read, and of its matches, both with deleted ones.
+    /// The number of vectors that the query has read, and the number of matches among them, both
+    /// including deleted vectors.
     seen: u64,
     matched: u64,
-    /// Flags: the query probed more clusters than asked, ended too early, or has read every match.
+    /// Flags: the query probed more clusters than planned, ended too early, or has read every
+    /// match.
     is_wider: bool,
     is_dry: bool,
     has_all: bool,
@@ -89,7 +92,8 @@ pub(super) struct Prober<'a> {
     groups: Vec<Range<u32>>,
     met: Met,
     waiting: VecDeque<Read>,
-    /// Members in no posting list of this query, their positions, and the runs that share a read.
+    /// Members whose groups this query does not read, their positions, and the runs that share a
+    /// read.
     strays: Vec<u32>,
     places: Vec<MemberAt>,
     runs: Vec<(usize, usize)>,
@@ -156,7 +160,8 @@ impl<'a> Prober<'a> {
 
     /// Returns the [margin](self) of the query.
     fn choose(&mut self, probes: usize) -> f32 {
-        // Only the first search follows the recall target. A wider search follows too few results.
+        // Only the first search follows the recall target. A wider search begins because the first
+        // found too few results.
         let depth = self.plan.probe_depth.filter(|_| probes <= self.plan.list);
         let probes = probes.min(self.clusters.clusters() as usize);
         let most = match self.plan.growth.list {
@@ -235,7 +240,8 @@ impl<'a> Prober<'a> {
         }
     }
 
-    /// Whether probes would cost more than reads of all matches. Always false without groups.
+    /// Whether probes would cost more than reads of all matches. Always false in layouts without
+    /// groups.
     fn are_far(&mut self, nodes: &NodeSet, share: f64, wanted: u64, margin: f32) -> bool {
         let (clusters, before) = (self.clusters, self.plan.before);
         if !matches!(clusters.vectors, Vectors::Grouped(_)) || before == f64::INFINITY {
@@ -245,7 +251,7 @@ impl<'a> Prober<'a> {
         for &cluster in &self.nearest {
             spread.add(clusters, cluster, nodes);
         }
-        // Matches in the nearest groups end the query.
+        // If the nearest groups have enough matches, the query needs no further probes.
         if spread.matched >= wanted || is_even(spread.matched, share * spread.vectors as f64) {
             return false;
         }
@@ -276,12 +282,12 @@ impl<'a> Prober<'a> {
         false
     }
 
-    /// Chooses the clusters up to `margin` beyond the k-th match. If matches are missing, chooses
-    /// as many clusters as these need.
+    /// Chooses the clusters whose heads are at most `margin` farther than the k-th match. If the
+    /// query has too few matches, chooses about as many clusters as the missing matches need.
     fn choose_wider(&mut self, margin: f32, found: u64, wanted: u64) {
         let probed = self.probed.count;
         let most = match found < wanted {
-            // The aim is the missing matches, and about a standard deviation more.
+            // The aim is all wanted matches, and about a standard deviation more.
             true => {
                 let aim = wanted as f64 + (wanted as f64).sqrt();
                 (probed as f64 * (aim / found.max(1) as f64).min(WIDER as f64)).ceil() as usize
@@ -383,7 +389,8 @@ impl<'a> Prober<'a> {
             matched,
             ..
         } = self;
-        // In other layouts, only further probes may read a vector singly and then in its group.
+        // In other layouts, a query finds a vector twice only if further probes read its group
+        // after its single read.
         let repeats = matches!(clusters.vectors, Vectors::Replicated) || self.is_wider;
         clusters.each_in(
             cluster,
@@ -511,13 +518,13 @@ impl<'a> CandidateSource<'a> for Prober<'a> {
         &mut self.ranking
     }
 
-    /// A probe walks only through heads.
+    /// A probe walks only through heads, so only the ranking leaves out the node.
     fn leave_out(&mut self, left_out: Option<LeftOut>) {
         let node = left_out.map(|left_out| left_out.node);
         self.ranking.leave_out(node);
     }
 
-    /// In a cluster index `list` is the number of clusters to probe.
+    /// In a cluster index, `list` is the number of clusters to probe.
     async fn find(&mut self, list: usize) -> Result<(), Error> {
         let outcome = self.probe(list).await;
         if outcome.is_err() {
@@ -640,7 +647,7 @@ impl EveryMember<'_, '_> {
         Ok(())
     }
 
-    /// Only in layouts that store each vector once.
+    /// Works only in layouts that store each vector once.
     async fn find_among(&mut self, nodes: &NodeSet) -> Result<(), Error> {
         let (clusters, check) = (self.clusters, self.check);
         let mut nodes = nodes
@@ -796,7 +803,7 @@ impl Met {
         let size = (2 * self.slots.len()).max(Self::LEAST);
         let slots = std::mem::replace(&mut self.slots, vec![(0, 0); size]);
         let query = self.query;
-        // New slots have the query number 0, so this query must have another number.
+        // New slots have the query number 0, so the current query must have another number.
         self.query = self.query.max(1);
         self.count = 0;
         for (node, _) in slots

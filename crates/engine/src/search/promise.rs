@@ -1,4 +1,4 @@
-//! Ends a search early, when it expects that no remaining candidate changes the results.
+//! Ends a search early, when the search expects that no remaining candidate changes the results.
 //!
 //! ```text
 //!   distance ─────────────────────────────────────────────────────────────>
@@ -7,18 +7,20 @@
 //!                           │<─ slack ───>│
 //! ```
 //!
-//! A search with the list size L expands at least L nodes, and the last hardly ever lead to a
-//! result. A candidate is *without promise* if its estimated distance is beyond the bound: the k-th
-//! distance so far plus some standard deviations of the codes' error (*slack*). When all remaining
-//! candidates are without promise, the search ends.
+//! A search with the list size L expands at least L nodes, and the last of these nodes hardly ever
+//! lead to a result. A candidate is *without promise* if its estimated distance is beyond the
+//! bound: the k-th distance so far plus some standard deviations of the codes' error (*slack*).
+//! When all remaining candidates are without promise, the search ends.
 //!
 //! A query measures the error on the nodes that it has expanded. With [`PER_DOUBLING`], a larger L
-//! still gives a higher recall. A read in flight may find a nearer node, and lowers the bound.
+//! still gives a higher recall. Each read in flight lowers the bound, because the read may find a
+//! nearer node.
 //!
-//! - Codes beside lists make some keys exact, with a bound of their own ([`Bounds`]).
+//! - If codes are beside lists, some keys are exact. Exact keys have a bound of their own
+//!   ([`Bounds`]).
 //! - Vectors that wait for a merge are ranked before the walk, and do not count for the k-th
 //!   distance.
-//! - Where vectors are apart from lists, prefetched vectors are ranked as they arrive
+//! - If vectors are apart from lists, prefetched vectors are ranked as they arrive
 //!   ([`Reranker::rank_arrived`](super::rerank::Reranker::rank_arrived)).
 //! - A candidate list with space for all nodes is expanded as a whole.
 //! - With a recall target, the k-th distance so far decides how many candidates are expanded
@@ -110,8 +112,8 @@ impl Promise {
         }
     }
 
-    /// Bounds the k-th distance, by distinct nodes that may all be results, and that the walk may
-    /// still report.
+    /// Bounds the k-th distance from above. `kth` comes from distinct nodes that may all be
+    /// results, and that the walk may still report.
     pub(crate) fn limit(&mut self, kth: Option<f32>) {
         self.limit = kth.unwrap_or(f32::INFINITY).min(f32::INFINITY);
     }
@@ -149,7 +151,7 @@ impl Promise {
         self.error.add(error);
     }
 
-    /// The distances up to which candidates have promise, or `None` if all candidates have.
+    /// The distances up to which candidates have promise, or `None` if all candidates have promise.
     #[inline]
     pub(crate) fn bounds(&self, on_their_way: usize) -> Option<Bounds> {
         let slack = self.slack?;
@@ -300,7 +302,7 @@ mod tests {
             promise.expanded();
         }
         assert!(are(&promise, 0, 10.0, 7.0), "{promise:?}");
-        // The squares of the first errors overflow, and the mean of the second.
+        // The squares of the first two errors overflow, and the mean of the second two overflows.
         for errors in [[1e30, -1e30], [3e38, -3e38]] {
             for list in [1, 64] {
                 promise.begin(1, list, 100);

@@ -1,14 +1,14 @@
 //! Range searches, and searches for vectors similar to vectors of the index.
 //!
 //! ```text
-//!   range   the k nearest, k = 64, 128, ..  until one is beyond the distance, or a page is full
+//!   range   the k nearest, k = 64, 128, .. until a result is too far, or a page is full
 //!             ──> page, and the place where the next begins
 //!   like    ids ──look-up──> vectors ──> the k + 1 nearest, without the id itself
 //! ```
 //!
-//! A range search repeats a search with doubled k, so it costs about twice its last search. Each
-//! page starts from the beginning, so [`Index::ids`] and [`Index::vectors`] list most of an index
-//! at less cost. Results are ordered by distance and id.
+//! A range search repeats a search with doubled k, so it costs about twice as much as its last
+//! search. For each page, this repetition starts from the beginning. To list most of an index,
+//! [`Index::ids`] and [`Index::vectors`] cost less. Results are ordered by distance and id.
 
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ use crate::progress::Progress;
 use crate::update::LiveIndex;
 use crate::{Error, bounds};
 
-/// The least number of results to request, and the places in the candidate list for each of them.
+/// The least number of results to request, and the length of the candidate list for each result.
 const FIRST: usize = 64;
 const CANDIDATES: usize = 2;
 
@@ -181,7 +181,8 @@ fn within(
     let mut counters = Counters::default();
     let vectors = collection.vectors();
     let seen = range.after.map_or(0, |after| after.rank.min(vectors));
-    // One additional result shows whether there is another page. Another replaces the excluded id.
+    // One additional result shows whether there is another page. A second one replaces the excluded
+    // id.
     let page = seen.saturating_add(range.most).saturating_add(2);
     let mut k = page.min(FIRST.max(2 * seen)).min(vectors).max(1);
     loop {
@@ -216,8 +217,8 @@ fn within(
             Some(explained) => explained.matching,
             None => vectors as u64,
         };
-        // If this search found a vector that an earlier page missed, more results precede this
-        // page.
+        // If this search found a vector that an earlier page missed, more results precede this page
+        // than the earlier pages have.
         let none_missed = range.after.is_none_or(|after| after.rank == before);
         let last = answers.last().filter(|_| has_more);
         return Ok(RangeResults {

@@ -11,7 +11,7 @@ use super::results::Nearest;
 use crate::frontier::{distance_of, node_of};
 use crate::overlay::Admission;
 
-/// The deviations for nodes in memory. On photo-sift-100k, with 3 deviations two of five nodes on
+/// The deviations for nodes in memory. On photo-sift-100k, with 3 deviations, two of five nodes on
 /// read pages are decoded, and .0001 of recall@10 is lost. With 2, .001 is lost.
 const WORTH_DECODING: f32 = 3.0;
 /// The deviations for nodes to read. On package-text with all lists in memory, recall@10 .971 takes
@@ -98,7 +98,8 @@ impl<'a> Ranking<'a> {
         self.admission = self.admission.without(node);
     }
 
-    /// Seeds are nearest first, with `estimates` by code and exact `distances` if known.
+    /// The seeds are nearest first. `estimates` are their distances by code, and `distances` their
+    /// exact distances if these are known.
     pub(crate) fn begin(&mut self, k: usize, estimates: &[f32], distances: &[f32]) {
         self.nearest.clear(k);
         self.leading.clear(k, self.kernel.dim() + 1);
@@ -135,8 +136,8 @@ impl<'a> Ranking<'a> {
         Some(Exact { distance, came_in })
     }
 
-    /// `vector` is decoded from the leading part. With a `key`, learns the error of the candidate's
-    /// code.
+    /// `vector` is decoded from the leading part. If a `key` is given, learns the error of the
+    /// candidate's code.
     #[inline]
     pub(crate) fn rank_leading(
         &mut self,
@@ -195,9 +196,11 @@ impl<'a> Ranking<'a> {
         }
     }
 
-    /// Replaces the results, so vectors that were offered before must be offered again.
+    /// Replaces the results by the nearest candidates by leading parts. Vectors that were offered
+    /// before must be offered again.
     pub(crate) fn answer_leading(&mut self) {
-        // An expected distance may lie below the smallest possible one. Clamping changes no order.
+        // An expected distance may lie below the smallest possible distance. Clamping changes no
+        // order.
         let least = match self.kernel.metric() {
             Metric::L2 | Metric::Cosine => 0.0,
             Metric::InnerProduct => f32::NEG_INFINITY,
@@ -256,7 +259,8 @@ impl<'a> Ranking<'a> {
 }
 
 /// The nodes in memory that are worth decoding. If codes do not distinguish vectors, one near
-/// result would rule out all other nodes, so some codes are not trusted.
+/// result would rule out all other nodes, so the codes of nodes from `untrusted_from` on are not
+/// trusted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Worth {
     estimate: f32,
@@ -271,7 +275,7 @@ impl Worth {
 }
 
 /// The chance that a normally distributed number is more than `x` deviations above its mean, by
-/// Karagiannidis and Lioumpas (2007). Off by less than a sixteenth for `x` from 0 to 3.
+/// Karagiannidis and Lioumpas (2007). The error is less than a sixteenth for `x` from 0 to 3.
 fn tail(x: f64) -> f64 {
     const SCALE: f64 = 1.135;
     const DECAY: f64 = 1.4;

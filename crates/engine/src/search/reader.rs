@@ -1,4 +1,4 @@
-//! The node reader reads pages of nodes, and returns them in completion order.
+//! The node reader reads pages of nodes, and returns them in the order of completions.
 
 use std::task::{Context, Poll};
 
@@ -54,8 +54,8 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         Some(Page { number, bytes })
     }
 
-    /// Whether `page` has the current bytes. If records move instead, the placement gives current
-    /// pages.
+    /// Whether `page` has the current bytes. If records move to other pages, this is always true,
+    /// because the placement gives the current page.
     #[inline]
     pub(crate) fn is_current(&self, page: &Page<'a>) -> bool {
         N::MOVES || {
@@ -112,7 +112,8 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         self.open(done)
     }
 
-    /// A completed read for [`open`](NodeReader::open). At least one read must be in flight.
+    /// Returns a completed read for [`open`](NodeReader::open). At least one read must be in
+    /// flight.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Completion> {
         self.queue.poll_next(cx)
     }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   phase 1, during the traversal: the best K + B candidates are unchanged for B expansions
-//!            -> their vectors are prefetched with the reads that the traversal leaves of W;
+//!            -> the reads of W that the traversal leaves free prefetch their vectors;
 //!               arrivals are taken, so that more can be requested
 //!   phase 2, after it:   batch 0: these K + B     batch 1: the next B     batch 2: ...
 //!            rank batch 0 while batch 1 is read; rank batch 1; then read one batch after another;
@@ -21,7 +21,8 @@
 //! With a [re-ranking ratio](crate::Rerank::ratio), one batch has this share of the candidate list,
 //! and no vector is prefetched (DistVS §3.1, "delayed re-ranking with pruning").
 //!
-//! Batches are ranked in the order of candidates, so results do not depend on completions.
+//! Batches are ranked in the order of candidates, so results do not depend on the order of
+//! completions.
 
 mod prefetch;
 
@@ -64,7 +65,7 @@ pub(crate) struct Reranker<'a> {
     awaited: Vec<Extent>,
     /// The number of pages at the start of `awaited` that the current batch waits for.
     due: usize,
-    /// Pages that have arrived, until the end of the query or until they are too many.
+    /// Pages that have arrived. They stay until the end of the query, or until there are too many.
     held: Vec<(Extent, Bytes<'a>)>,
     refused: Vec<u64>,
     /// The ranked candidates, and whether each became a result. The first `known` are from earlier
@@ -223,8 +224,8 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Ranks all candidates in doubt, and makes the results. A rare further round makes new results
-    /// exact.
+    /// Ranks all candidates in doubt, and computes the results. In rare cases, a further round
+    /// makes new results exact.
     pub(crate) async fn settle<N: NodePages>(
         &mut self,
         pages: &N,
@@ -245,7 +246,7 @@ impl<'a> Reranker<'a> {
                 self.settle_all(piece, ranking, counters).await?;
                 self.held.clear();
             }
-            // If a candidate in doubt proves to be no result, another candidate takes its place.
+            // If a candidate in doubt proves to be no result, another candidate becomes a result.
             ranking.leading.settled();
             doubts = match self.exact {
                 true => ranking.leading.inexact(),
@@ -269,7 +270,8 @@ impl<'a> Reranker<'a> {
         for &place in places {
             let (node, part) = ranking.leading.part(place);
             let at = self.segments.place_of(node);
-            // If these pages were dirty, they may have been released for another candidate on them.
+            // If these pages were dirty, they may have been released for another candidate on the
+            // same pages.
             if !self.is_here(at) {
                 self.ask(node, counters)?;
                 self.take_all().await?;
@@ -289,7 +291,8 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Phase 2 as in the paper. The vectors at `head` were requested before.
+    /// Phase 2 as in the paper. The vectors of the candidates at the positions `head` were
+    /// requested before.
     async fn finish_by_batches(
         &mut self,
         frontier: &Frontier,
@@ -324,8 +327,8 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Ranks `size` candidates that are not deleted, from `places` on. Returns the position after
-    /// the last.
+    /// Ranks `size` candidates that are not deleted, beginning at the positions `places`. Returns
+    /// the position after the last ranked candidate.
     async fn rank_batch(
         &mut self,
         frontier: &Frontier,
@@ -362,7 +365,8 @@ impl<'a> Reranker<'a> {
         self.due = self.awaited.len();
         self.rank_all(frontier, 0..from, f32::INFINITY, ranking, counters)
             .await?;
-        // If candidates can be deleted, others replace them, so vectors are read in pieces.
+        // If candidates can be deleted, other candidates replace them, so vectors are read in
+        // pieces.
         let piece = match ranking.admission().refused() {
             0 => usize::MAX,
             _ => PIECE,
@@ -427,7 +431,7 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Releases dirty pages, because a vector may have been added later. The index has the current
+    /// Releases copies of dirty pages, which lack vectors added later. The index has the current
     /// bytes.
     #[cold]
     fn let_go_of_unwritten(&mut self, place: Extent) {
@@ -494,7 +498,8 @@ impl<'a> Reranker<'a> {
         }
         match self.segments.in_memory(place) {
             Some(Bytes::Resident(_)) => true,
-            // A dirty page may be written and dropped from memory before this query uses it.
+            // The query holds a dirty page, because the index may write the page and drop it from
+            // memory.
             Some(bytes) => {
                 self.held.push((place, bytes));
                 true

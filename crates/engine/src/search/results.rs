@@ -36,7 +36,7 @@ impl Nearest {
         if self.found.get(at) == Some(&offered) {
             return false;
         }
-        // While an id is being replaced, the search may meet its old and its new vector.
+        // While an id is being replaced, the search may meet the old and the new vector of this id.
         match self.found.iter().position(|found| found.id == id) {
             Some(nearer) if nearer < at => return false,
             Some(farther) => drop(self.found.remove(farther)),
@@ -46,7 +46,7 @@ impl Nearest {
         true
     }
 
-    /// The distance of the k-th result, or `None` if there are fewer.
+    /// The distance of the k-th result, or `None` if there are fewer than k results.
     pub(crate) fn bound(&self) -> Option<f32> {
         match self.found.last() {
             Some(last) if self.found.len() == self.k => Some(last.distance),

@@ -4,7 +4,7 @@ use stratann_vector::{Element, Rounding};
 
 use crate::Error;
 
-/// Whether walks use [rounded](Rounding) queries. The final ranking does not.
+/// Whether walks use [rounded](Rounding) queries. The final ranking uses the exact query.
 pub(crate) fn is_rounded(element: Element) -> bool {
     element.size() > 1
 }

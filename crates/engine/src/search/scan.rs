@@ -1,10 +1,10 @@
-//! A scan ranks every vector of an index, or all vectors of a given set of nodes. It serves long
-//! candidate lists, walks that found too few vectors, filters, look-ups, and indexes that have
+//! A scan ranks every vector of an index, or all vectors of a given set of nodes. A scan serves
+//! long candidate lists, walks that found too few vectors, filters, look-ups, and indexes that have
 //! outgrown their codes ([`looks_at`](crate::index::growth::looks_at)).
 //!
 //! A record is first in memory without a page, then on a dirty page, then on storage. The scan
-//! looks in this order, so it finds a record that moves meanwhile. If a node stays missing after a
-//! few tries, the scan fails, because an incomplete result would look complete.
+//! looks in this order, so it also finds a record that moves during the scan. If a node stays
+//! missing after a few tries, the scan fails, because an incomplete result would look complete.
 //!
 //! ```text
 //!  nodes, some at a time ──page_of─> sorted by page ─> in memory?  ──yes──> each(node, id, vector)
@@ -12,8 +12,9 @@
 //!       └── not found there                             queue: runs of consecutive pages in flight
 //! ```
 //!
-//! A merge may have removed the names of the files, so the scan reads through the open tiers. At
-//! any time, a scan uses at most the memory that is planned for one query ([`held_pages`]).
+//! A merge may have deleted the files from their folder, so the scan reads through the tiers that
+//! are already open. At any time, a scan uses at most the memory that is planned for one query
+//! ([`held_pages`]).
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -50,7 +51,8 @@ const RUN: u64 = 4;
 const RUNS: usize = 4;
 /// The number of nodes that the scan looks for at a time.
 const NODES: usize = 1 << 10;
-/// The bytes for each of the `NODES` nodes: its number and page, and its entry as a missed node.
+/// The bytes for each of the `NODES` nodes: its number and page, and its number in the lists of
+/// sought and of missed nodes.
 const NODE_BYTES: usize = size_of::<(u64, u32)>() + 2 * size_of::<u32>();
 const _: () = assert!(RUN as usize * RUNS + (NODES * NODE_BYTES).div_ceil(BLOCK) <= held_pages(0));
 /// After the check of this many nodes for exclusion, the scan yields to other tasks.
@@ -77,7 +79,7 @@ pub(super) struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Calls `each` with every node that exists at the beginning, in any order.
+    /// Calls `each` with every node that exists when the scan begins, in any order.
     pub(super) async fn each_vector<N: NodePages>(
         &self,
         pages: &N,
@@ -328,7 +330,8 @@ impl<'a, N: NodePages> CandidateSource<'a> for Everything<'_, 'a, N> {
         self.ranking
     }
 
-    /// Ranks every vector, or the matches nearest by code, by a number that follows from `list`.
+    /// Ranks every vector. With a filter and codes in memory, ranks only the matches nearest by
+    /// code, whose number depends on `list`.
     async fn find(&mut self, list: usize) -> Result<(), Error> {
         match self.scan.admission.nodes() {
             Some(nodes) if self.by_code.is_some() => self.find_by_code(nodes, list).await,
@@ -382,8 +385,8 @@ fn on_page(placed: &[(u64, u32)]) -> &[(u64, u32)] {
     &placed[..here.count()]
 }
 
-/// Returns the position of the first node after the read, and the read's offset and length in
-/// bytes.
+/// Plans one read of consecutive pages for the nodes from position `at` on. Returns the position of
+/// the first node after the read, and the read's offset and length in bytes.
 fn run<S: Source>(source: &S, placed: &[(u64, u32)], at: usize, again: bool) -> (usize, u64, u64) {
     let (first, mut last, mut to) = (placed[at].0, placed[at].0, at);
     let end = |page: u64| {
@@ -463,7 +466,7 @@ impl Sought {
         }
     }
 
-    /// A sought node that is on a page or moves, a moving one first.
+    /// A sought node that is on a page or moves. A moving node is preferred.
     fn held_up<S: Source>(&self, source: &S, admission: Admission<'_>) -> Option<(u32, Standing)> {
         let nodes = self.nodes.iter().copied();
         let standing = nodes
@@ -515,7 +518,8 @@ trait Source {
     fn file(&self) -> &str;
     fn standing(&self, node: u32) -> Standing;
     fn page_bytes(&self) -> usize;
-    /// A page's offset and length in bytes, with the next pages if the last record continues there.
+    /// A page's offset and length in bytes, including the next pages if the last record continues
+    /// there.
     fn place(&self, page: u64) -> (u64, usize);
     /// If the record of a node waits to be written to its page, calls `each` and returns true.
     fn waits(
@@ -527,8 +531,8 @@ trait Source {
     ) -> Result<bool, Error>;
     /// With `again`, a page that was loaded when the index was opened does not count.
     fn in_memory(&self, page: u64, again: bool) -> Option<Bytes<'_>>;
-    /// If the node is on the page, calls `each`. The tuple has the page's bytes, its number, and
-    /// whether to verify checksums.
+    /// If the node is on the page, calls `each`. The tuple `page` has the page's bytes, its number,
+    /// and whether to verify checksums.
     fn meet(
         &self,
         page: (&[u8], u64, bool),
@@ -584,7 +588,8 @@ impl<N: NodePages> Source for InGraph<'_, N> {
             each(node, record.id, &record.vector, &[]);
             return Ok(true);
         }
-        // The node's page will have the same leading part, by which all other nodes are ranked.
+        // The node is ranked by the leading part that its page will have, because all other nodes
+        // are ranked by leading parts.
         let Scratch { vector, code } = scratch;
         code.clear();
         self.pages.leading_part(node, &record.vector, code)?;

@@ -9,7 +9,7 @@
 //!     └─ Everything    every vector, without a graph or heads                     scan.rs
 //! ```
 //!
-//! A source takes the query from its [`Ranking`], and hands its candidates to it.
+//! A source takes the query from its [`Ranking`], and hands its candidates to the same [`Ranking`].
 //! [`Batch`](super::batch::Batch) chooses the source.
 
 use stratann_tier::Thread;
@@ -47,7 +47,7 @@ pub(super) trait Guided<'a>: CandidateSource<'a> {
     where
         Self: 's;
 
-    /// Starts anew, with a longer list and without an early end.
+    /// Searches again from the start, with a longer list and without an early end.
     async fn find_further(&mut self, list: usize) -> Result<(), Error>;
 
     /// Whether the source ended before it had found enough matches.
@@ -63,6 +63,6 @@ pub(super) trait Guided<'a>: CandidateSource<'a> {
 
     fn begin_at_none(&mut self);
 
-    /// A scan that adds to the vectors ranked so far, after memory of the traversal is released.
+    /// Releases memory of the traversal, and returns a scan that adds to the vectors ranked so far.
     fn scan<'s>(&'s mut self, thread: &'s Thread, progress: &'s dyn Progress) -> Self::Scan<'s>;
 }

@@ -31,7 +31,8 @@ impl Spare {
         spare.ok().flatten().unwrap_or_default()
     }
 
-    /// Under a memory budget, no buffers are kept, because idle buffers would take its memory.
+    /// Under a memory budget, no buffers are kept, because idle buffers would take memory of the
+    /// budget.
     pub(super) fn leave(self, budget: Option<u64>) {
         let bytes = self.frontier.memory_bytes() + self.visited.memory_bytes();
         if bytes > MOST_BYTES || budget.is_some() {

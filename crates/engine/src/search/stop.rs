@@ -1,7 +1,7 @@
 //! Stops a submitted search before its end, at its deadline or by a cancellation.
 //!
-//! The future of [`Stop::unless_stopped`] drops its task with reads and buffers after a stop. A
-//! timer or a cancellation wakes this future.
+//! After a stop, the future of [`Stop::unless_stopped`] drops its task, together with reads and
+//! buffers. A timer or a cancellation wakes this future.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -35,7 +35,8 @@ impl Stop {
         }
     }
 
-    /// Ends each task at once, or when the read completes that its thread waits for.
+    /// Ends each task at once. If the thread of a task waits for a read, ends the task when this
+    /// read completes.
     pub(super) fn cancel(&self) {
         self.stop(CANCELLED);
     }

@@ -1,7 +1,7 @@
 //! Submitted searches: `submit` returns at once, and the caller gets the results through a handle.
 //!
 //! ```text
-//!   submit ── filter? ── no ────> memory? ──┬─ yes ─────────────────────────────> its shares
+//!   submit ── filter? ── no ────> memory? ──┬─ yes ─────────────────────────────> queries
 //!                └─ a task finds ──^        └─ no ──> a task waits for it ────────────^ │
 //!                   matches │                            │                              v
 //!                           │                            │                       last task ended
@@ -12,8 +12,8 @@
 //! ```
 //!
 //! A search thread finds the matches of a filter, because `submit` must not block. The needed
-//! memory depends on these matches. The pool owns the [`Submitted`] search until its last task has
-//! ended, and releases index, queries and memory before it reports the end.
+//! memory depends on these matches. The pool owns the [`Submitted`] search until the last task of
+//! the search has ended, and releases index, queries and memory before it reports the end.
 
 use std::fmt;
 use std::future::Future;
@@ -38,7 +38,7 @@ use crate::{Error, SearchOptions, SearchResults};
 
 pub(crate) trait Searched: Send + Sync {
     fn index(&self) -> &Index;
-    /// The changes since the checkpoint at the time of the submission.
+    /// The overlay, as it was at the submission.
     fn seen(&self) -> Option<Seen<'_>>;
     fn settle(
         &self,
@@ -77,11 +77,12 @@ impl Index {
     /// index stays open until the search has ended.
     ///
     /// After `deadline`, the search ends with [`Error::DeadlineExceeded`]. After a
-    /// [cancellation](SubmittedSearch::cancel), or a drop of its handle, it ends with
-    /// [`Error::Interrupted`]. Either way, it waits only for the reads that its threads wait for.
+    /// [cancellation](SubmittedSearch::cancel), or a drop of the handle, the search ends with
+    /// [`Error::Interrupted`]. In each case, the search first completes the reads for which its
+    /// threads are waiting.
     ///
     /// Without a memory budget, every submitted search begins at once, and the caller must bound
-    /// their number.
+    /// the number of submitted searches.
     ///
     /// # Errors
     /// An argument is wrong, as [`search`](Index::search) describes, or threads cannot be started.
@@ -156,7 +157,8 @@ pub(crate) fn submitted(
     let is_watched = index.offers_to().is_some();
     let filter = filter.filter(|_| is_watched).cloned();
     let checked = SearchOptions {
-        // `way` applies to the matches of the filter, which are not known yet.
+        // `way` applies to the matches of the filter, so it is left out until these matches are
+        // known.
         way: options.way.filter(|_| fitting.is_none()),
         ..*options
     };
@@ -417,7 +419,7 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// Takes the result of the search. A panic of the search continues here.
+    /// Takes the result of the search. If the search panicked, this call panics too.
     fn take(&mut self) -> Result<SearchResults, Error> {
         match self.result.take() {
             Some(Ok(result)) => result,
@@ -503,15 +505,15 @@ impl SubmittedSearch {
         self.ending.outcome.lock().is_there
     }
 
-    /// Ends the search as soon as the reads that its threads wait for have completed. The result is
-    /// then [`Error::Interrupted`], unless the search had ended before.
+    /// Cancels the search, which ends when its reads in flight have completed. If the search had
+    /// not ended before, its result is [`Error::Interrupted`].
     pub fn cancel(&self) {
         self.check_process();
         self.ending.stop.cancel();
     }
 
     /// Calls `told` once, when the search has ended. `told` should only signal another thread,
-    /// because a search thread may run it. Only the last `told` counts.
+    /// because a search thread may run it. A later call replaces `told`.
     pub fn notify(&self, told: impl FnOnce() + Send + 'static) {
         self.check_process();
         let mut outcome = self.ending.outcome.lock();

@@ -58,7 +58,7 @@ const STORED: [Stored; 9] = [
     LAYERED,
 ];
 
-/// The descriptors of each index of [`small`].
+/// The number of descriptors in each index of [`small`].
 pub(super) const DESCRIPTORS: usize = 2_000;
 
 /// Indexes of real descriptors, one in every layout, all with the same graph.
@@ -203,7 +203,8 @@ fn best_first_answers_the_same_under_any_completion_order() {
 
 #[test]
 fn compression_changes_no_bit_of_an_answer() {
-    // Layouts differ in the records on a page, so the search must not depend on shared pages.
+    // Layouts differ in the records on a page, so the searches here must not depend on the nodes
+    // that share a page.
     let presets = [Preset::DISKANN, Preset::DECOUPLEVS];
     for (preset, beam) in presets
         .into_iter()
@@ -312,7 +313,8 @@ fn the_cache_and_pages_in_memory_save_reads_and_no_recall() {
         for preset in [Preset::DISKANN, Preset::STRATANN] {
             let search = |open: OpenOptions| {
                 let mut index = Index::open(path(stored), &open).unwrap();
-                // The order of reads and queries is fixed, so the cache has the same contents.
+                // The order of reads and queries is fixed, so the cache has the same contents in
+                // each run of the test.
                 let volume = stratann_tier::Directory::open(path(stored)).unwrap();
                 index.replace_tiers(&|name| Arc::new(DramTier::new(volume.read(name).unwrap())));
                 let options = SearchOptions {
@@ -464,7 +466,8 @@ fn queries_in_flight_and_threads_do_not_change_best_first() {
 #[test]
 fn a_failed_or_damaged_read_is_an_error_that_names_the_place() {
     let queries = &small().queries;
-    // Reads are counted for each file. The batch after the failure must meet no fault.
+    // Each file counts its own reads. So faults hit one file only, and the batch after the failure
+    // meets no fault.
     let graph: fn(&str) -> bool = |name| !name.starts_with("vectors");
     let segment: fn(&str) -> bool = |name| name.ends_with("-0000");
     let stored = STORED.map(|stored| (graph, stored));

@@ -1,6 +1,6 @@
 //! The work that every strategy does with a page: the candidate list, the scores of neighbours, and
 //! the ranking of nodes whose vectors are beside their lists. A strategy decides *when* pages are
-//! requested and awaited. A hop allocates nothing.
+//! requested and awaited. A hop allocates no memory.
 //!
 //! ```text
 //!   seeds ──> frontier ──take──> page held? in memory? ─yes─> expand: exact distance -> results
@@ -11,12 +11,13 @@
 //! ```
 //!
 //! **Whole-page search** (`whole_page`): a page that was read is held until the query ends, and all
-//! its nodes enter the candidate list. Exact distances may wait until the traversal is done. Then
-//! the L nodes on held pages that are best by code are ranked, and show which others may be
-//! results.
+//! its nodes enter the candidate list. The computation of exact distances may wait until the
+//! traversal is done. The search then ranks the L nodes on held pages that are best by code. Their
+//! exact distances show which other nodes may be results.
 //!
-//! Where vectors are apart from lists, the [`Reranker`] does all ranking. Where only leading parts
-//! are beside the lists, the [`Reranker`] reads the trailing parts of the nodes in doubt.
+//! If vectors are apart from lists, the [`Reranker`] does all ranking. If only leading parts are
+//! beside the lists, the [`Reranker`] reads the trailing parts of the nodes whose rank is
+//! uncertain.
 
 mod expansion;
 mod promising;
@@ -51,7 +52,8 @@ pub(crate) enum Fetched {
     Submitted,
 }
 
-/// The nodes beyond k that are ranked before the error of codes decides about other nodes.
+/// A query first ranks k nodes and this many more. The error of the codes of these nodes then shows
+/// which other nodes to rank.
 const HEAD: usize = 6;
 
 /// The most times that a query follows a candidate to the page to which it has moved.
@@ -71,31 +73,33 @@ pub(crate) struct Setting<'a, N> {
     pub(crate) pages: &'a N,
     /// The codes in memory: of every node, or, if codes are stored in pages, of the entry points.
     pub(crate) codes: &'a GrowingBytes,
-    /// The codes in memory, if they have two precisions. Then `codes` is unused.
+    /// The codes in memory, if they have two precisions. If `code_parts` is set, `codes` is unused.
     pub(crate) code_parts: Option<CodeParts<'a>>,
     pub(crate) entries: &'a [u32],
     pub(crate) cache: Option<&'a SlotCache>,
     pub(crate) whole_page: bool,
     /// Whether every page stays readable until the query ends, as in whole-page search.
     pub(crate) hold: bool,
-    /// The most candidates of a list with deleted ones, if this number is above twice the list
-    /// size.
+    /// The most candidates in a list that may have deleted nodes. Numbers below twice the list size
+    /// have no effect.
     pub(crate) candidates: usize,
-    /// About the most nodes nearer than the list's last match, if this number is above the list
-    /// size.
+    /// About the most nodes that are nearer than the last match in the list. Numbers below the list
+    /// size have no effect.
     pub(crate) walked: usize,
-    /// The parameter of [`take_unread_among`](crate::frontier::Frontier::take_unread_among).
+    /// The parameter `through` of
+    /// [`take_unread_among`](crate::frontier::Frontier::take_unread_among): how far down the list a
+    /// walk expands nodes that do not match.
     pub(crate) through: f64,
     pub(crate) timer: &'a Timer,
 }
 
 pub(crate) struct Traversal<'a, N> {
     setting: Setting<'a, N>,
-    /// The codes and the number of nodes when they were last read. Inserts make both grow.
+    /// The codes and the number of nodes at the last `look`. Inserts make both grow.
     codes: &'a [u8],
     nodes: u64,
-    /// The query's distances to every centroid, with a low list to centroids of residual or high
-    /// codes.
+    /// The query's distances to every centroid. If there is a low list, these are the centroids of
+    /// residual or high codes.
     pub(crate) table: DistanceTable,
     pub(crate) low: Option<LowList>,
     /// Finds the seeds of a search that uses codes of one precision.
@@ -118,14 +122,14 @@ pub(crate) struct Traversal<'a, N> {
     distances: Vec<(u32, f32)>,
     awaited: Vec<(u64, u64)>,
     patience: u32,
-    /// Scratch space from here on. `due` has candidates to expand now, or seeds.
+    /// The fields from here on are scratch space. `due` has candidates to expand now, or seeds.
     due: Vec<u64>,
     list: Vec<u32>,
     vector: Vec<u8>,
     cached: Vec<u8>,
-    /// The codes of an updated list, where codes are beside lists.
+    /// The codes of an updated list, if codes are beside lists.
     amended: Vec<u8>,
-    /// Nodes to score, or their positions in the list where codes are beside lists.
+    /// Nodes to score, or their positions in the list if codes are beside lists.
     fresh: Vec<u32>,
     scores: Vec<f32>,
     /// Codes joined from `code_parts`, their positions, and the sums from residual codes.
@@ -305,9 +309,9 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             );
         }
         let live = nodes.saturating_sub(dead).max(1);
-        // All of a few deleted vectors may be near this query, so the list is doubled.
+        // Even a few deleted vectors may all be near this query, so the list is doubled.
         let shares = match (list as u64).saturating_mul(dead as u64) / nodes as u64 {
-            // Nodes that do not match the filter are known before the search.
+            // The plan already allows for nodes that do not match the filter.
             0 if dead == 0 => 1,
             0 => 2,
             _ => (1 + nodes.div_ceil(live)).clamp(2, MOST_SHARES),
@@ -337,7 +341,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         reader.in_flight() + vectors
     }
 
-    /// `None` if a read of vectors completed first.
+    /// Waits for a page. `None` if a read of vectors completed first.
     pub(crate) async fn next(
         &mut self,
         reader: &mut NodeReader<'a, N>,
@@ -378,7 +382,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     }
 
     /// Ranks the remaining nodes. Returns whether the walk must continue, because other candidates
-    /// have replaced deleted ones.
+    /// have replaced deleted candidates.
     pub(crate) async fn finish(&mut self, reader: &NodeReader<'a, N>) -> Result<bool, Error> {
         self.rank_held(reader)?;
         let mut refused = false;
@@ -465,8 +469,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             return Ok(Fetched::Expanded);
         }
         let number = self.page_of(node);
-        // After a candidate's node has moved, a page counts only if it contains the node, because
-        // an older version of the page does not.
+        // After a candidate's node has moved, an older version of its page may be held. So a held
+        // page must contain the node.
         let has = |held: &Page<'a>| {
             reader.is_current(held)
                 && (self.patience == PATIENCE
@@ -557,7 +561,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             .iter()
             .position(|&(awaited, _)| awaited == page.number())
         {
-            // If candidates do not share pages, a page serves one candidate.
+            // If candidates do not share pages, each read of a page is for one candidate.
             due.push(self.awaited.remove(at).1);
         }
         let mut arrival = Arrival::default();

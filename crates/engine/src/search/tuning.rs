@@ -1,8 +1,8 @@
-//! Chooses the number of queries of a batch in flight, by measuring the first queries of the batch.
+//! Chooses how many queries of a batch are in flight, by measuring the first queries of the batch.
 //!
-//! While one query of a thread waits for a read, the others in flight compute (second-tier memory,
-//! §5: the software pipeline). With too many queries, their data no longer fit the processor's
-//! cache. So a long batch tries numbers on its own queries.
+//! While one query of a thread waits for a read, the other queries in flight compute (second-tier
+//! memory, §5: the software pipeline). With too many queries, their data no longer fit the
+//! processor's cache. So a long batch tries numbers on its own queries.
 //!
 //! ```text
 //!   in flight  1    2    4    8    16   32   |  4 again  |  8 until the end
@@ -12,7 +12,7 @@
 //!
 //! - A number is *better* if its throughput is [`BETTER`] times as high.
 //! - A query in flight during a change of the number counts for neither number.
-//! - When half of the batch is done, at the latest, the best number so far is chosen. Tasks beyond
+//! - At the latest when half of the batch is done, the best number so far is chosen. Tasks beyond
 //!   this number end, and release their memory.
 
 use std::future::poll_fn;
@@ -27,7 +27,7 @@ use stratann_tier::Thread;
 use super::batch::Shares;
 use crate::room::Taken;
 
-/// The least queries for each thread with which a batch measures.
+/// The least number of queries for each thread with which a batch measures.
 pub(super) const FROM: usize = 256;
 
 pub(super) const MOST: usize = 64;
@@ -37,9 +37,9 @@ const BETTER: f64 = 1.08;
 /// After this many successive trials without improvement, no larger number is tried.
 const WORSE: usize = 2;
 
-/// One number in flight is measured with at least this many queries per thread.
+/// Each number in flight is measured with at least this many queries per thread.
 const MEASURED: usize = 32;
-/// One number in flight is measured for at least this time.
+/// Each number in flight is measured for at least this time.
 const MEASURED_FOR: Duration = Duration::from_millis(2);
 
 /// A number of queries in flight that was tried, and its throughput.
@@ -83,7 +83,7 @@ impl Climb {
         self.tried.push(this);
         let better = |a: &Tried, b: &Tried| a.qps > b.qps * BETTER;
         let next = match self.best {
-            // With the advantage of pages in memory, the smaller number is as good as the best.
+            // Tried again with more pages in memory, the smaller number is as good as the best.
             Some(best) if self.descends && !better(&best, &this) => {
                 self.best = Some(this);
                 self.smaller()
@@ -208,7 +208,7 @@ impl Turns {
         }
     }
 
-    /// Returns false if the task never may take queries.
+    /// Waits until the task may take queries. Returns false if the task never may.
     pub(super) async fn wait(&self, thread: &Thread, task: usize) -> bool {
         if task < self.now.load(Ordering::Acquire) {
             return true;
@@ -282,7 +282,8 @@ impl Turns {
     }
 }
 
-/// The right of a task to take queries. Its drop chooses a number, so that waiting tasks end.
+/// The right of a task to take queries. When the right is dropped, a number is chosen, so that
+/// waiting tasks end.
 pub(super) struct Turn<'a> {
     pub(super) turns: &'a Turns,
     pub(super) number: usize,
@@ -308,7 +309,8 @@ impl Drop for Turn<'_> {
 mod tests {
     use super::*;
 
-    /// The chosen number, and all that were tried. `qps` gets the number and the trial.
+    /// The chosen number, and all that were tried. `qps` gets the number in flight and the number
+    /// of earlier trials.
     fn chosen(most: usize, qps: impl Fn(usize, usize) -> f64) -> (usize, Vec<usize>) {
         let mut climb = Climb::new(most);
         for n in 0.. {
@@ -337,7 +339,7 @@ mod tests {
         assert_eq!(chosen(64, waits(1.0)), (2, vec![1, 2, 4, 8, 1]));
         assert_eq!(chosen(64, waits(7.0)), (8, vec![1, 2, 4, 8, 16, 32, 4]));
         assert_eq!(chosen(64, waits(1_000.0)).0, 64);
-        // The limit of the memory is no power of two here.
+        // Here the largest number that the memory allows is no power of two.
         assert_eq!(chosen(6, waits(7.0)), (6, vec![1, 2, 4, 6, 4]));
         assert_eq!(chosen(1, waits(7.0)), (1, vec![1]));
     }
@@ -351,7 +353,7 @@ mod tests {
 
     #[test]
     fn what_only_came_later_is_not_better() {
-        // Each trial is faster than the last, with any number, as more pages are in memory.
+        // Each trial is faster than the last, with any number, because more pages are in memory.
         let warms = |_, n| 1.0 - 0.6_f64.powi(n as i32 + 1);
         let (number, tried) = chosen(64, warms);
         assert_eq!(number, 1, "{tried:?}");

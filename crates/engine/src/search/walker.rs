@@ -42,8 +42,8 @@ pub(crate) struct Plan {
     pub(crate) widest: usize,
     /// The reads of [`Way::Before`], or infinite if the caller requested the strategy.
     pub(crate) before: f64,
-    /// The most candidates of a query with deleted ones, if this number is above twice the list
-    /// size.
+    /// The most candidates in a list that may have deleted nodes. Numbers below twice the list size
+    /// have no effect.
     pub(crate) candidates: usize,
     pub(crate) beam: usize,
     pub(crate) strategy: Strategy,
@@ -53,7 +53,7 @@ pub(crate) struct Plan {
     pub(crate) rerank: Rerank,
     pub(crate) exact: bool,
     pub(crate) ends: Ends,
-    /// The vectors to rank in addition to those that codes or heads lead to.
+    /// The vectors to rank in addition to the vectors to which codes or heads lead.
     pub(crate) looks_at: LooksAt,
     /// The first node inserted since the last build or merge, if codes hardly distinguish such
     /// nodes.
@@ -61,15 +61,15 @@ pub(crate) struct Plan {
     /// The list size of a [further](mod@super::further) walk, or 0.
     pub(crate) further: usize,
     pub(crate) further_uses: Uses,
-    /// Whether pages stay readable until the next walk. Vectors apart from lists are then not
-    /// ranked.
+    /// Whether pages stay readable until the next walk. If they do, vectors apart from lists are
+    /// not ranked.
     pub(crate) hold: bool,
     pub(crate) parts: bool,
     pub(crate) way: Way,
-    /// About the most nodes nearer than the last match of the longest list. Without a filter, the
-    /// list size.
+    /// About the most nodes that are nearer than the last match of the longest list. Without a
+    /// filter, this is the list size.
     pub(crate) walked: usize,
-    /// The share of the list's places at which a walk also expands nodes that do not match
+    /// The share of the list's positions at which a walk also expands nodes that do not match
     /// ([`THROUGH`](super::ways)).
     pub(crate) through: f64,
     /// The longest list for a walk that begins again because it found too few results.
@@ -93,7 +93,7 @@ pub(crate) struct Walker<'a, N> {
     pub(crate) traversal: Traversal<'a, N>,
     pub(crate) reader: NodeReader<'a, N>,
     scratch: NavigationScratch,
-    /// The query as numbers. Under cosine it has the length 1.
+    /// The query as numbers. Under cosine, the query has the length 1.
     pub(crate) floats: Vec<f32>,
     /// The query, rounded as if it were sent to another process.
     sent: Vec<u8>,
@@ -162,8 +162,8 @@ impl<'a, N: NodePages> Walker<'a, N> {
     async fn answer(&mut self) -> Result<(), Error> {
         self.walk().await?;
         loop {
-            // Where vectors are apart from lists, deleted candidates are found only now, and others
-            // replace them.
+            // If vectors are apart from lists, deleted candidates are found only now, and other
+            // candidates replace them.
             let refused = self.traversal.finish(&self.reader).await?;
             if !refused || !self.traversal.frontier.has_unread() {
                 return Ok(());
@@ -271,7 +271,8 @@ impl<'a, N: NodePages> Guided<'a> for Walker<'a, N> {
         Self: 's;
 
     async fn find_further(&mut self, list: usize) -> Result<(), Error> {
-        // The known error of codes comes from vectors that did not drift.
+        // The further walk ignores the known error of codes, which comes from vectors that did not
+        // drift.
         let promise = std::mem::take(&mut self.traversal.ranking.promise);
         let uses = self.traversal.use_reads(self.plan.further_uses);
         let outcome = self.find(list).await;

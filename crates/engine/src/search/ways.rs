@@ -9,25 +9,28 @@
 //! of each match. The selectivity is exact, because the matching nodes are known before the choice.
 //!
 //! **The list adapts.** With selectivity s, a list of `list` matches would visit `list / s` nodes.
-//! The planner reduces these to `list` times the power [`GROWTH`] of s. The list keeps at least
-//! [`LEAST`] times k matches, or k plus half of the places beyond k.
+//! The planner reduces this number to `list` times the power [`GROWTH`] of s. But the list has
+//! space for at least [`LEAST`] times k matches, or k plus half of `list - k` if that is less.
 //!
-//! **Through.** A walk expands each match of its list. It expands other nodes only at the first
-//! places of the list: `list` places, plus the part [`THROUGH`] of the `list / s - list` nodes that
-//! do not match. Most matches are neighbours of several nearer nodes.
+//! **Through.** A walk expands each match in its list. It expands other nodes only at the first
+//! positions of the list: `list` positions, plus the part [`THROUGH`] of the `list / s - list`
+//! nodes that do not match. That suffices, because most matches are neighbours of several nearer
+//! nodes.
 //!
 //! **Recall.** With a recall target, the distance of the k-th nearest vector gives the list size of
 //! each query ([`promise`](super::promise)). This list size is then adapted to the filter.
 //!
-//! **Clusters.** A query probes more clusters than without a filter ([`Growth`]), and still more,
-//! or uses *before*, if matches are spread unevenly ([`probe`](super::probe)).
+//! **Clusters.** A query with a filter probes more clusters than without ([`Growth`]). If matches
+//! are spread unevenly, the query probes still more clusters, or uses *before*
+//! ([`probe`](super::probe)).
 //!
-//! **Dry.** If a walk meets too few matches, *before* follows. The walk keeps at most as many
-//! candidates as *before* needs reads, or twice the expected number if that is more. So a search
-//! costs at most about twice the cheaper strategy.
+//! **Dry.** If a walk finds too few matches, the query continues with *before*. The list of the
+//! walk has at most as many candidates as *before* needs reads, or twice the expected number of
+//! candidates if that is more. So a search costs at most about twice as much as with the cheaper
+//! strategy.
 //!
-//! **After.** There is no strategy that filters the results of a search: *within* visits the same
-//! nodes, and checks no attributes (`docs/measured.md`).
+//! **After.** No strategy filters the results of a finished search. Such a strategy would visit the
+//! same nodes as *within*, and would also compare attributes (`docs/measured.md`).
 
 use std::ops::AddAssign;
 
@@ -45,13 +48,14 @@ use crate::stores::VectorsAt;
 use crate::stores::clusters::{ClusterStores, Vectors};
 
 /// The choices of a search with a filter, and the estimates behind them. If several indexes were
-/// [searched as one](crate::Catalog::search_filtered), the numbers are sums over them.
+/// [searched as one](crate::Catalog::search_filtered), the numbers are sums over these indexes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explained {
-    /// The number of matching vectors, including those deleted since the last checkpoint.
+    /// The number of matching vectors, including vectors deleted since the last checkpoint.
     pub matching: u64,
-    /// The strategy that was chosen or requested, for several indexes by their majority. An index
-    /// of few vectors with [outgrown codes](crate::Due::Grown) always uses [`Way::Before`].
+    /// The strategy that was chosen or requested. For several indexes, the strategy of most of
+    /// them. An index of few vectors with [outgrown codes](crate::Due::Grown) always uses
+    /// [`Way::Before`].
     pub way: Way,
     /// The largest adapted list size, or number of clusters to probe. It has no meaning with
     /// [`Way::Before`].
@@ -61,7 +65,8 @@ pub struct Explained {
     pub indexes: ByWay,
     /// About how many reads a query takes with each strategy, if matches are spread evenly.
     pub estimates: Estimates,
-    /// Reads of columns that found the matches, once for a batch. The counters leave them out.
+    /// Reads of columns to find the matches, once for a batch. [`Counters`](super::Counters) does
+    /// not include them.
     pub column_reads: u64,
     /// Bytes of the column reads.
     pub column_bytes: u64,
@@ -112,20 +117,21 @@ impl AddAssign for Explained {
 /// The exponent of the selectivity in the growth of a walk.
 const GROWTH: f64 = -0.45;
 
-/// The least number of matches in the list for each result. In tests, with one match for each
-/// result, a walk finds 94 % of the nearest.
+/// The least number of matches in the list for each result. In tests with one match in place of
+/// two, a walk finds 94 % of the nearest matches.
 const LEAST: f64 = 2.0;
 
-/// The places in the list, for each node that does not match, where such nodes are expanded. With
-/// 1, walks of photo-sift-1m with selectivity .1 took 55 reads in place of 37, with the same recall
-/// (.993, measured by hand).
+/// The part of the `list / s - list` positions after the first `list` at which a walk expands nodes
+/// that do not match. With 1 in place of .5, walks of photo-sift-1m with selectivity .1 took 55
+/// reads in place of 37, with the same recall (.993, measured by hand).
 const THROUGH: f64 = 0.5;
 
 /// The list size with which builds measure reads.
 const MEASURED: f64 = crate::stores::heat::LIST as f64;
 
-/// The power by which the reads of a walk grow with the nodes that it visits, if a page serves all
-/// its nodes. In `bench/filters.py`, walks of 26 to 1,300 nodes on photo-sift-100k grow by .72.
+/// The reads of a walk grow with this power of the number of visited nodes, if the walk uses all
+/// nodes of a page that it reads. In `bench/filters.py`, walks of 26 to 1,300 nodes on
+/// photo-sift-100k grow with the power .72.
 const SHARED: f64 = 0.75;
 
 /// The cost of a visit to a node in memory, in reads.
@@ -135,8 +141,8 @@ const HOP: f64 = 0.02;
 /// takes 24 ns of CPU time, and a read on photo-sift-100k 22 us (`bench/filters.py`).
 const CODES_A_READ: f64 = 1000.0;
 
-/// Of the members stored outside the group of their cluster, the share that a query reads singly.
-/// In `bench/filters.py`, queries that probe 7 to 90 clusters read .31 to .52 of such members.
+/// The share of strays that a query reads singly. In `bench/filters.py`, queries that probe 7 to 90
+/// clusters read .31 to .52 of the strays.
 const APART: f64 = 0.5;
 
 /// The growth of the number of probes with a filter.
@@ -145,8 +151,8 @@ const APART: f64 = 0.5;
 /// must find the k / s nearest vectors. Let `R` clusters together have k / s vectors, and `r`
 /// clusters k vectors. The number of heads within a squared distance x grows about as x^2 on
 /// photo-sift-100k. So the square root of the number of probes grows by sqrt(R) - sqrt(r). In a
-/// simulation there, recall was .918 without a filter, and .918 to .956 with s from 1/2 to 1/1000.
-/// With x^1.5 in place of x^2, it was .896 to .943, and with x^3, .933 to .976.
+/// simulation on this collection, recall was .918 without a filter, and .918 to .956 with s from
+/// 1/2 to 1/1000. With x^1.5 in place of x^2, recall was .896 to .943, and with x^3, .933 to .976.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Growth {
     pub(super) list: usize,
@@ -172,8 +178,8 @@ impl Growth {
         }
     }
 
-    /// The number of probes of a query that would take `probes` without the filter. At most
-    /// `probes` / s if a cluster has more vectors than there are results.
+    /// The number of probes of a query that would take `probes` without the filter. If a cluster
+    /// has more vectors than there are results, this number is at most `probes` / s.
     pub(super) fn of(&self, probes: f64) -> f64 {
         let root = probes.sqrt();
         let step = self.near.min(root) * self.by;
@@ -187,7 +193,7 @@ pub(super) fn reads_of_probe(clusters: &ClusterStores, share: f64) -> f64 {
 }
 
 /// About how many reads a query takes with each strategy, if matches are spread evenly. Comparisons
-/// of codes count as the reads that take the same time.
+/// of codes count as the number of reads that take the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimates {
     /// The reads of a query by [`Way::Within`].
@@ -290,8 +296,8 @@ pub(super) fn choose(
     }
 }
 
-/// Adapts the list of a walk to a filter of selectivity `share`. Returns the longest list of a
-/// query, because queries unlike the vectors of the index need nearly this length.
+/// Adapts the list of a walk to a filter of selectivity `share`. Returns the longest list that a
+/// query may use. Queries unlike the vectors of the index need nearly this length.
 fn adapt_walk(index: &Index, share: f64, plan: &mut Plan) -> f64 {
     let k = plan.k as f64;
     let adapted = |list: f64, least: f64| {
@@ -322,8 +328,8 @@ struct Pages<'a> {
     /// The number of matches that codes hardly distinguish.
     blind: f64,
     lists: f64,
-    /// The number of pages with vectors, and the share in memory. `None` if codes are in the
-    /// records.
+    /// The number of pages with vectors, and the share of these pages in memory. `None` if codes
+    /// are in the records.
     vectors: Option<(f64, f64)>,
 }
 
@@ -366,14 +372,14 @@ impl<'a> Pages<'a> {
         let Some((pages, in_memory)) = self.vectors else {
             return self.matches.min(self.lists);
         };
-        // Codes that do not distinguish the matches lead to reads of all their pages.
+        // If codes do not distinguish some matches, a query reads the pages of all these matches.
         let told = (self.matches - self.blind).min((k + HEAD) as f64);
         let vectors = told + touched(self.blind, self.all, pages);
         self.matches / CODES_A_READ + vectors * (1.0 - in_memory).max(0.0)
     }
 
     fn within(&self, list: f64, share: f64, plan: &Plan) -> f64 {
-        // Queries walk further in proportion to the matches that codes hardly distinguish.
+        // The further walk grows with the number of matches that codes hardly distinguish.
         let further = match walked_further(plan, plan.further) as f64 {
             walked if walked > 0.0 && plan.further_uses.whole_page => {
                 touched(walked, self.all, self.lists) + HOP * walked
@@ -388,9 +394,9 @@ impl<'a> Pages<'a> {
         let places = list + plan.through * (nearer - list);
         let walked = (places + share * (nearer - places)).min(self.all);
         let reads = match self.index.memory().predicted_reads {
-            // The build measured its few vectors, and not those inserted later.
+            // The build measured the reads before the other vectors were inserted.
             _ if plan.looks_at != LooksAt::Chosen => walked.min(self.lists),
-            // Where vectors are apart from lists, only the vectors of matches are read.
+            // If vectors are apart from lists, only the vectors of matches are read.
             Some([lists, vectors]) => {
                 let shared = plan.whole_page && self.all >= 2.0 * self.lists;
                 let power = if shared { SHARED } else { 1.0 };
@@ -413,7 +419,8 @@ mod tests {
             let times = |share| Growth::new(33, near, share).of(probes) / probes;
             assert_eq!(times(1.0), 1.0);
             assert!(times(0.5) <= 1.4 && times(0.1) <= 3.0, "{probes}");
-            // If the matches are far away, the probes read nearly all nearer vectors.
+            // With very few matches, a query probes hardly more clusters than have the k / s
+            // nearest vectors.
             let share: f64 = 1e-6;
             let needed = near / share / probes;
             assert!((1.0..1.01).contains(&(times(share) / needed)), "{probes}");

@@ -106,7 +106,8 @@ fn numbers_of_a_search() {
                     list: HUGE,
                     ..good
                 },
-                // For an index that changes, the bound is the number to which answers are padded.
+                // For an index that changes, the bound is the largest number to which results are
+                // padded.
                 ["k is", "it can be at most"],
             ),
             (
@@ -430,7 +431,7 @@ fn numbers_of_everything_else() {
             &words,
         );
     }
-    // The index starts so many threads.
+    // The index really starts this many threads, so their number is small.
     let options = WriteOptions {
         threads: 3,
         direct: DirectOptions {

@@ -373,7 +373,8 @@ fn what_callers_hold_is_not_free() {
     let (a, b) = (catalog.index("a").unwrap(), catalog.index("b").unwrap());
     let error = catalog.index("c").unwrap_err();
     assert!(error.to_string().contains("indexes in use (2)"), "{error}");
-    // Closing an index in use frees nothing, and a later request would open it twice.
+    // Closing an index in use frees no memory. A later request for this index fails, because it
+    // would open the index a second time.
     assert!(catalog.close("a"));
     assert_eq!((catalog.memory_bytes(), catalog.open_count()), (budget, 2));
     assert!(catalog.index("c").is_err() && catalog.index("a").is_err());
@@ -550,7 +551,7 @@ pub(super) fn change(catalog: &Catalog, name: &str) -> Result<LiveIndex, Error> 
     LiveIndex::over(&index, &WriteOptions::default())
 }
 
-/// The bytes of any budget that the program takes.
+/// The bytes that the program takes of any budget.
 const PROGRAM: u64 = 8 << 20;
 
 #[test]
@@ -782,7 +783,7 @@ fn threads_open_search_and_close_at_once() {
     place.add("d", 250, &y);
     place.add("e", 350, &y);
     let (own, shared) = place.costs("a");
-    // The budget is too small for all indexes, but suffices for those in use at once.
+    // The budget is too small for all indexes, but suffices for the indexes in use at once.
     let budget = place.budget(2 * shared + 4 * own);
     let catalog = place.catalog(Some(budget));
     let row = base(1);
@@ -913,7 +914,8 @@ fn a_search_of_several_indexes_is_that_of_their_union() {
     assert_eq!(tight.ids, found.ids);
 }
 
-/// The index `south` has no attributes, and only `east` has colours. In `wild`, parts are texts.
+/// The index `south` has no attributes, and only `east` has colours. In `wild`, the values of
+/// `part` are texts.
 fn row(name: &str, id: u64) -> Row {
     let part = match name {
         "wild" => Value::String("x".into()),

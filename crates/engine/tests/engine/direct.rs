@@ -41,7 +41,7 @@ fn writing(update: Update) -> WriteOptions {
     }
 }
 
-/// One insert follows the other, so that each run builds the same graph.
+/// Inserts run one after another, so that each run builds the same graph.
 fn alone(update: Option<Update>) -> WriteOptions {
     WriteOptions {
         durability: Durability::OnFlush,
@@ -73,7 +73,7 @@ fn quality(
     )
 }
 
-/// Old versions of pages are not free before a checkpoint.
+/// Old versions of pages are not free before the next checkpoint.
 #[test]
 fn a_graph_is_merged_when_most_of_its_pages_are_free() {
     let size = |path: &Path| -> u64 {
@@ -82,7 +82,7 @@ fn a_graph_is_merged_when_most_of_its_pages_are_free() {
             .map(|file| file.unwrap().metadata().unwrap().len())
             .sum()
     };
-    // The last index is much larger than the smallest that is worth a merge.
+    // The index of the last case becomes much larger than the smallest index that is worth a merge.
     let cases = [
         (Preset::ODINANN, 1_000, 1.8),
         (Preset::STRATANN, 1_000, 1.8),
@@ -139,7 +139,7 @@ fn a_graph_is_merged_when_most_of_its_pages_are_free() {
     }
 }
 
-/// While more inserts may follow, so few vectors are no reason for a merge.
+/// As long as more inserts may follow, an index of so few vectors is not merged.
 #[test]
 fn a_small_graph_that_is_closed_is_merged_where_it_takes_more_than_twice_a_build() {
     let folder = tempfile::tempdir().unwrap();
@@ -425,7 +425,8 @@ fn exact_answers_come_of_trailing_parts_that_are_not_written_yet() {
     }
 }
 
-/// Over a tenth of all ids is deleted. Their memory is more than the budget leaves free.
+/// Over a tenth of all ids is deleted. The deleted ids take more memory than the budget leaves
+/// free.
 #[test]
 fn what_was_deleted_since_the_last_merge_is_within_the_budget() {
     for preset in [Preset::ODINANN, Preset::AISAQ, Preset::STRATANN] {
@@ -446,7 +447,7 @@ fn what_was_deleted_since_the_last_merge_is_within_the_budget() {
                 ..OpenOptions::default()
             };
             let index = Index::open(&path, &options)?;
-            // Searches keep the set of deleted nodes.
+            // Searches keep the set of deleted nodes in memory.
             index.search(&matrix(SIFT_QUERIES), &SearchOptions::default())?;
             Ok(index.stats().memory)
         };

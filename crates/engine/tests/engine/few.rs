@@ -12,7 +12,8 @@ use stratann::{
 
 use super::fixtures::{SIFT_BASE, head, rows, slow};
 
-/// Sentences as 384 floats. An index of these vectors stores them apart from lists.
+/// Sentences, each as a vector of 384 floats. An index of these vectors stores them apart from
+/// lists.
 const TEXTS: &str = "package-text-2k.base.fbin";
 
 fn begin(path: &Path, preset: Preset, file: &str, built: usize) {
@@ -33,7 +34,7 @@ fn begin(path: &Path, preset: Preset, file: &str, built: usize) {
     .unwrap();
 }
 
-/// One insert follows the other, so that only the vectors determine the graph.
+/// Inserts run one after another, so that only the vectors determine the graph.
 fn live(path: &Path) -> LiveIndex {
     let options = WriteOptions {
         durability: Durability::OnFlush,
@@ -80,7 +81,8 @@ fn rows_are_found(presets: &[Preset], file: &str) {
             let new = rows(file, index.len(), count - index.len());
             index.insert(&new, None, &Silent).unwrap();
             let asked = some(file, count);
-            // If more vectors wait in memory, a list size of 1 does not suffice for their graph.
+            // If 1,000 vectors or more wait in memory, a list size of 1 does not suffice for their
+            // graph.
             let lists: &[usize] = if count < 1_000 { &[1, 100] } else { &[100] };
             for &list in lists {
                 let found = index.search(&asked, &nearest(list)).unwrap();

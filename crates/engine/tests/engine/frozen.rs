@@ -15,7 +15,7 @@ fn open(path: &Path) -> Index {
     Index::open(path, &OpenOptions::default()).unwrap()
 }
 
-/// One insert follows the other, so that each run builds the same graph.
+/// Inserts run one after another, so that each run builds the same graph.
 fn alone() -> WriteOptions {
     WriteOptions {
         threads: 1,
@@ -130,7 +130,7 @@ fn an_index_of_format_4_with_segments_that_merges_kept_opens_and_answers() {
         let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
         assert!(recall > 0.97, "{strategy}: recall {recall}");
     }
-    // Garbage is no result, although its vectors equal vectors of the index.
+    // A record of garbage must not be a result, although its vector equals a vector of the index.
     let rows = head(SIFT_BASE, 1_000);
     let found = index.search(&rows, &SearchOptions::default()).unwrap();
     for ids in found.ids.chunks(10) {
@@ -141,8 +141,8 @@ fn an_index_of_format_4_with_segments_that_merges_kept_opens_and_answers() {
 
 #[test]
 fn cluster_indexes_of_format_4_open_answer_and_take_changes() {
-    // After the build, 20 vectors were inserted, and one of the first was upserted. Then 19 of the
-    // last were deleted, and the index was merged.
+    // After the build, 20 vectors were inserted, and one of the first vectors was upserted. Then 19
+    // of the last vectors were deleted, and the index was merged.
     for (layout, vectors, logged) in [
         ("replicated", 380, 21),
         ("addressed", 380, 21),
@@ -608,7 +608,8 @@ impl Small {
         rows(&format!("{}.query.{suffix}", self.source), 0, 100, self.dim)
     }
 
-    /// Lists have a fifth of the index or more, so hardly any answer may be missing.
+    /// The candidate lists have space for a fifth of the vectors or more, so hardly any result may
+    /// be missing.
     fn agrees(
         &self,
         rows: usize,
@@ -626,14 +627,13 @@ impl Small {
                 ..SearchOptions::default()
             };
             let found = search(&queries, &options);
-            // No old id is a result.
             assert!(
                 found.ids.iter().all(|&id| id < rows as u64),
                 "{}",
                 self.name
             );
             let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
-            // The largest products are harder to find than the nearest vectors.
+            // The largest inner products are harder to find than the nearest vectors.
             let least = match self.metric {
                 Metric::InnerProduct => 0.97,
                 _ => 0.98,

@@ -14,7 +14,7 @@ type Normal = fixtures::Normal<DIM>;
 
 const DIM: usize = 24;
 
-/// The number of vectors of the build. The next constant is the number of inserted vectors.
+/// The number of vectors of the build. `CAME` is the number of inserted vectors.
 const BUILT: usize = 1_500;
 const CAME: usize = 750;
 const QUERIES: usize = 60;
@@ -288,7 +288,7 @@ fn a_longer_list_finds_no_less() {
                 preset.name
             );
         }
-        // A search with a target recall chooses its list size.
+        // A search with a recall target chooses its list size.
         let how = SearchOptions {
             recall: Some(0.9),
             ..SearchOptions::default()
@@ -353,7 +353,7 @@ fn estimates_are_true(preset: Preset, built: usize, came: usize, of: fn(f32) -> 
                 preset.name
             );
             eprintln!("{said}");
-            // The other strategy is for queries that find too few results.
+            // A query continues with the other strategy only if it finds too few results.
             assert_eq!(explained.dry, 0, "{said}");
             let most = if explained.way == Way::Before {
                 3.0

@@ -12,7 +12,8 @@ use stratann::{
 
 use super::fixtures::{SIFT_BASE, SIFT_QUERIES, head, rows};
 
-/// The number of vectors before a merge. The next constant is the number inserted during the merge.
+/// The number of vectors before a merge. `LATER` is the number of vectors inserted during the
+/// merge.
 const ROWS: usize = 1_800;
 const LATER: usize = 200;
 
@@ -27,7 +28,7 @@ fn options(preset: Preset) -> BuildOptions {
     }
 }
 
-/// The order of inserts decides the samples of a merge.
+/// One thread inserts, because the order of inserts decides which samples a merge takes.
 fn within(path: &Path, memory: Option<u64>) -> LiveIndex {
     let options = WriteOptions {
         durability: Durability::OnFlush,
@@ -110,7 +111,8 @@ fn a_merge_makes_good(presets: &[Preset], few: usize) {
     let presets = if slow() { presets } else { &presets[..few] };
     let asked = Asked::of(ROWS + LATER);
     for &preset in presets {
-        // The codes of 40 vectors distinguish vectors a little, and the codes of one not at all.
+        // The codes of 40 vectors distinguish vectors a little, and the codes of one vector not at
+        // all.
         let starts: &[usize] = match preset.name {
             "stratann" if slow() => &[1, 40],
             _ => &[1],
@@ -158,7 +160,7 @@ fn a_codebook_that_serves_the_vectors_stays() {
     .unwrap();
     let before = codebook(folder.path());
     let index = live(folder.path());
-    // So few new vectors make a new codebook better by less than 5 %.
+    // With so few new vectors, a new codebook would be better by less than 5 %.
     let rest = rows(SIFT_BASE, ROWS, LATER / 4);
     index.insert(&rest, None, &Silent).unwrap();
     let report = index.compact(&Silent).unwrap();
@@ -238,7 +240,7 @@ fn what_a_process_has_beside_an_index_is_no_reason_not_to_merge_it() {
         &Silent,
     )
     .unwrap();
-    // Resident memory, like that of an interpreter with its modules.
+    // The process has 200 MiB of other resident memory, like an interpreter with its modules.
     let others = std::hint::black_box(vec![1u8; 200 << 20]);
     let index = within(folder.path(), Some(64 << 20));
     index

@@ -71,7 +71,7 @@ fn embeddings_under_cosine_and_inner_product() {
             ..quick(Preset::STRATANN)
         };
         build(&base, &path, &options, &Silent).unwrap();
-        // A pipelined search depends on the order of completions.
+        // A pipelined search depends on the order of completions, so its bound is lower.
         for (strategy, least) in [(Strategy::BestFirst, 0.95), (Strategy::Pipelined, 0.9)] {
             let options = SearchOptions {
                 list: 60,
@@ -140,7 +140,7 @@ fn aisaq_answers_as_diskann_does() {
             metric: Metric::Cosine,
             ..BuildOptions::default()
         },
-        // A record of 3,948 bytes fills a page. With 64 neighbours, it takes two blocks.
+        // A record of 3,948 bytes fills a page. With 64 neighbours, a record takes two blocks.
         4096,
     );
     let long = (
@@ -179,7 +179,8 @@ fn aisaq_answers_as_diskann_does() {
             assert_eq!(found.ids, expected.ids, "{name}");
             assert_eq!(found.distances, expected.distances, "{name}");
             let (found, expected) = (found.counters, expected.counters);
-            // A candidate that leaves the list while its page is read is not expanded.
+            // A candidate that leaves the list while its page is read is not expanded, so reads may
+            // exceed hops.
             assert!(found.hops > 0 && found.graph_reads >= found.hops, "{name}");
             assert_eq!(found.bytes_read, found.graph_reads * page_bytes, "{name}");
             // Both indexes compute the same distances, but read pages of different lengths.
@@ -218,7 +219,7 @@ fn the_slot_cache_changes_no_answer_of_aisaq() {
                 cache: CacheSize::Entries(entries),
                 ..OpenOptions::default()
             };
-            // In the second search, the cache has the pages of the first.
+            // In the second search, the cache has the pages of the first search.
             let [diskann, aisaq] = [&paths[0], &paths[1]].map(|path| {
                 let index = Index::open(path, &cached).unwrap();
                 [(), ()].map(|()| index.search(&queries, &options).unwrap())
@@ -234,7 +235,8 @@ fn the_slot_cache_changes_no_answer_of_aisaq() {
                     ..expected.counters
                 };
                 assert_eq!(found.counters, expected, "{name}");
-                // In a wider beam, a cached candidate leaves its place to another.
+                // In a wider beam, another candidate is read in place of a cached candidate, so
+                // results may differ.
                 if beam == 1 {
                     assert!(found.ids == plain.ids, "{name}");
                     assert!(found.distances == plain.distances, "{name}");
@@ -243,7 +245,7 @@ fn the_slot_cache_changes_no_answer_of_aisaq() {
                     assert_eq!(found.counters.graph_reads + hits, reads, "{name}");
                 }
             }
-            // Nodes that belong to a full set of the cache are missing.
+            // Even a cache of 2,000 entries lacks some nodes, because their sets are full.
             let (warm, cold) = (aisaq[1].counters.graph_reads, plain.counters.graph_reads);
             assert!(
                 entries < 2_000 || warm < cold / 5,
@@ -347,7 +349,7 @@ fn whole_pages_of_an_inline_index_find_no_less() {
         });
         let name = format!("list {list}, {strategy}: {alone:?}, {shared:?}");
         eprintln!("{name}");
-        // The other nodes of a page are candidates too, which takes three of ten reads.
+        // Because the other nodes of a page are candidates too, three of ten reads remain.
         match strategy {
             Strategy::BestFirst => {
                 assert!(shared.0 >= alone.0, "{name}");
@@ -463,7 +465,7 @@ fn collections_of_any_size_and_shape() {
         (1, 1, Element::U8),
         (2, 3, Element::I8),
         (40, 5, Element::F16),
-        // A node is larger than one block, and in the next case than two.
+        // Here a node is larger than one block, and in the next case larger than two blocks.
         (50, 1_100, Element::F32),
         (30, 3_000, Element::F32),
     ]
@@ -685,7 +687,7 @@ fn verify_finds_any_flipped_bit_of_any_file() {
         None => 10,
         Some(_) => 1000,
     };
-    // In an uncompressed index any bytes decode, and only checksums find damage.
+    // In an uncompressed index, any bytes decode, and only checksums find damage.
     let compressed = |&(layout, compression): &_| {
         matches!(layout, Layout::Coupled | Layout::Inline) || compression != Compression::Raw
     };
@@ -899,7 +901,7 @@ fn stats_say_what_a_layout_takes_and_saves() {
             _ => assert!(stats.vector_ratio > 1.05, "{name}"),
         }
         if layout == Layout::Packed {
-            // The codebook is half of so small an index.
+            // In so small an index, the codebook takes half of the bytes.
             assert!(nodes.saved > 0.3 && stats.saved > 0.1, "{name}");
         }
     }
@@ -965,7 +967,7 @@ fn a_budget_of_space_decides_the_degree_and_is_kept() {
             );
             let why = report.space.unwrap();
             assert_eq!((why.budget, why.degree), (space, report.degree), "{why:?}");
-            // The size as a multiple of the estimate.
+            // `off` is the size as a multiple of the estimate.
             let off = report.bytes as f64 / why.expected as f64;
             assert!(off <= 1.03 && why.expected <= space, "{off}: {why:?}");
             assert!(why.next.is_none_or(|(_, bytes)| bytes > space), "{why:?}");

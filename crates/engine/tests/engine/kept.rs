@@ -1,4 +1,4 @@
-//! Merges that keep segments of vectors (DecoupleVS §3.5), on real data.
+//! Merges that leave segments of vectors unchanged (DecoupleVS §3.5), on real data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -21,7 +21,7 @@ struct Data {
     metric: Metric,
     /// The number of vectors of the build; the other vectors are inserted.
     built: u64,
-    /// The number of vectors of a segment. The next field is the bytes of a segment.
+    /// The number of vectors of a segment. `segment_bytes` is the size of a segment in bytes.
     segment: u64,
     segment_bytes: u64,
     chunk_bytes: u64,
@@ -209,7 +209,7 @@ impl Place {
         self.find(1);
     }
 
-    /// Searches for every `step`-th live vector. A graph may miss a few.
+    /// Searches for every `step`-th live vector. A search of a graph may miss a few vectors.
     fn find(&self, step: usize) {
         let ids: Vec<u64> = self.live.iter().copied().step_by(step).collect();
         let index = Index::open(self.index(), &OpenOptions::default()).unwrap();
@@ -241,7 +241,8 @@ fn merges_over_and_over(data: Data, update: Update) {
     let live = place.open(update);
     let segments = built.div_ceil(segment);
 
-    // Half of the second segment is deleted, all of the fourth, and one in thirty of the others.
+    // Half of the second segment, all of the fourth, and one in thirty vectors of the others are
+    // deleted.
     place.delete(&live, some(segment..2 * segment, 2));
     place.delete(&live, 3 * segment..4 * segment);
     place.delete(&live, some(0..built, 30));
@@ -309,7 +310,7 @@ fn segments_are_kept_where_inserts_are_direct() {
 fn what_was_replaced_is_found_as_it_is_now() {
     let place = Place::new(SIFT, Compression::Paper);
     let live = place.open(Update::Merge);
-    // The id leads to the vector of another id.
+    // Each of these ids gets the vector of another id.
     let ids: Vec<u64> = some(7..SIFT.built, 50).collect();
     let rows: Vec<u64> = ids.iter().map(|id| id + 5_000).collect();
     let rows = gather(&place.all, &rows);
@@ -375,7 +376,7 @@ fn a_slot_that_is_not_the_dead_one_is_found_by_the_id_that_stands_twice() {
     let report = verify(place.index(), &Silent).unwrap();
     let found = |problem: &stratann::Problem| problem.what.contains("which another node has, too");
     assert!(report.problems.iter().any(found), "{:#?}", report.problems);
-    // The first page has one node too few, and the second one too many.
+    // The first page has one node too few, and the second page has one node too many.
     let mut wrong = chunks;
     wrong.chunks[0].boundaries[0] -= 1;
     std::fs::write(
@@ -406,12 +407,12 @@ fn a_reader_that_was_open_before_a_merge_goes_on() {
     assert!(report.segments_kept > 4, "{report:?}");
     let after = reader.search(&queries, &options).unwrap();
     assert_eq!((after.ids, after.distances), (before.ids, before.distances));
-    // A pipelined search may find one of two nearly equal vectors.
+    // A pipelined search may find either of two nearly equal vectors.
     let after = reader.search(&queries, &pipelined).unwrap();
     assert!(after.ids.iter().all(|&id| id < SIFT.built));
 }
 
-/// A merge has kept one of the segments.
+/// An index in which a merge has left one of the segments unchanged.
 fn with_garbage(data: Data, compression: Compression) -> (Place, String) {
     let mut place = Place::new(data, compression);
     let live = place.open(Update::Merge);
@@ -485,7 +486,8 @@ fn with_the_chunks_of_a_segment_its_vectors_are_lost_and_no_garbage_comes_back()
 #[test]
 fn where_nobody_knows_what_is_garbage_it_is_taken_and_said() {
     for update in [Update::Merge, Update::Accumulate] {
-        // The data give codes without a base. A chunk has two vectors, and takes more than a block.
+        // With these data, the compression of vectors uses no base vector. A chunk has two vectors,
+        // and takes more than a block.
         let data = Data {
             built: 1_100,
             segment: 700,

@@ -35,7 +35,7 @@ fn quick(preset: Preset, metric: Metric) -> BuildOptions {
     }
 }
 
-/// One insert follows the other, so that each run builds the same graph.
+/// Inserts run one after another, so that each run builds the same graph.
 fn alone() -> WriteOptions {
     WriteOptions {
         threads: 1,
@@ -54,7 +54,7 @@ fn best_first() -> SearchOptions {
     }
 }
 
-/// Lengths that f32 can represent, although it cannot represent their squares.
+/// Lengths that f32 can represent, although f32 cannot represent their squares.
 const SCALES: [f32; 7] = [1.0, 1e20, 3e38, 1e-20, 1e-37, 1e15, 1e-30];
 
 #[test]

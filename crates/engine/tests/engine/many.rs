@@ -123,7 +123,7 @@ fn rows_whose_merge_is_interrupted_wait_are_found_and_stay() {
         index.due(&MergeWhen::default()),
         Some(Due::Logged(_))
     ));
-    // The forgotten handle stands for a crash. The log's records wait again.
+    // The forgotten handle stands for a crash. After the crash, the log's records wait again.
     std::mem::forget(index);
     let copy = tempfile::tempdir().unwrap();
     for file in std::fs::read_dir(folder.path()).unwrap() {

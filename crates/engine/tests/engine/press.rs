@@ -102,7 +102,8 @@ impl Servers {
         assert!(low.code_bytes() <= bytes && low.kept() == bits.map(|_| kept));
         let full = Full::open(path, 1, IoMode::Auto).unwrap();
         assert_eq!(*high.collection(), full.collection());
-        // The count of the centroids, the centroids, the entry node, and the model of lists.
+        // `low_centroids` returns the count of the centroids, the centroids, the entry node, and
+        // the model of lists.
         let centroids = high.low_centroids();
         let count = u32::from_le_bytes(*centroids.first_chunk().unwrap());
         let model = ListModel::from_bytes(&centroids[8 + 4 * count as usize..]).unwrap();
@@ -234,13 +235,14 @@ fn found_together(low_codes: LowCodes) {
         QUERIES * (LIST / 2),
         "not half of the candidate list is ranked"
     );
-    // The set of visited nodes may forget nodes, and differs in size on servers.
+    // The counts differ slightly, because the set of visited nodes may forget nodes, and has
+    // another size on servers.
     let near = |a: u64, b: u64| (a as f64 / b as f64 - 1.0).abs() < 0.02;
     let by_high = counters.distance_computations - counters.low_computations;
     assert!(near(high + full, by_high), "{} {by_high}", high + full);
     assert!(near(low, counters.low_computations), "{low} {counters:?}");
     assert!(high < counters.low_computations / 3, "{high} {counters:?}");
-    // Uncompressed, lists would have four bytes for each node.
+    // Uncompressed lists would take four bytes for each node in them.
     println!("{lists} bytes of lists of {numbers} nodes");
     assert!(lists < 2 * numbers, "{lists} {numbers}");
 }
@@ -299,7 +301,7 @@ fn the_first_rounds_visit_few_nodes() {
     }
 }
 
-/// Servers and one process round queries of floats in the same way, to a byte a dimension.
+/// Servers and one process round queries of floats in the same way, to one byte for each dimension.
 #[test]
 fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
     let folder = tempfile::tempdir().unwrap();
@@ -358,14 +360,16 @@ fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
     }
 }
 
-/// An additional node takes a slot in L_high, so other queries may differ.
+/// With offloaded codes, an additional node takes a slot in L_high. So with other queries, the
+/// results might differ.
 #[test]
 fn with_low_codes_offloaded_as_much_is_found_by_a_few_distances_more() {
     let (path, _) = built(LowCodes::Separate);
     let all = Servers::of(path);
     let code = u64::from(all.low.collection().low_bytes);
     assert_eq!(all.low.code_bytes(), 6000 * code);
-    // All codes but one, half of the codes, some codes, or not even the bits fit.
+    // In turn, all codes but one, half of the codes, some codes, and not even the bits fit into
+    // memory.
     for bytes in [6000 * code - 1, 3000 * code, 200 * code, 500] {
         let some = Servers::with_room(path, bytes);
         let kept = some.low.kept().unwrap();
@@ -395,8 +399,8 @@ fn with_low_codes_offloaded_as_much_is_found_by_a_few_distances_more() {
                 there += other.offloaded;
             }
         }
-        // Measured: 16,797 distances by high codes in place of 16,251, without codes in the compute
-        // server.
+        // Measured without codes in the compute server: 16,797 distances by high codes in place of
+        // 16,251.
         assert!(20 * some_high <= 21 * all_high, "{some_high} {all_high}");
         // Popular nodes have more than their share of the distances.
         let share = 1.0 - there as f64 / here as f64;
@@ -407,8 +411,8 @@ fn with_low_codes_offloaded_as_much_is_found_by_a_few_distances_more() {
     }
 }
 
-/// Here a search from the graph's entry node takes 7.8 rounds, and one from the nearest of evenly
-/// spaced nodes 6.7 rounds.
+/// Here a search from the graph's entry node takes 7.8 rounds. A search from the nearest of evenly
+/// spaced nodes takes 6.7 rounds.
 #[test]
 fn a_search_begins_at_seeds_whose_low_codes_are_here() {
     let (path, truth) = built(LowCodes::Nested);
@@ -432,7 +436,8 @@ fn a_search_begins_at_seeds_whose_low_codes_are_here() {
     };
     let (_, all, [rounds, low, high]) = found(u64::MAX);
     assert!((0.94..0.98).contains(&all), "{all}");
-    // Half of the codes, an eighth, fewer codes than seeds, or none.
+    // In turn, the compute server has half of the codes, an eighth of the codes, fewer codes than
+    // seeds, and none.
     for (bytes, later, more) in [
         (48_000, 0.1, 1.02),
         (12_000, 0.2, 1.05),
@@ -472,7 +477,7 @@ fn wider_lists_by_low_codes_find_more() {
     };
     let (paper, wide) = (search(Press::PAPER, None), search(wide, None));
     let all = search(Press::PAPER, Some(Strategy::BestFirst));
-    // 40 queries do not always show a difference.
+    // 40 queries do not always show a difference, so both may be equal.
     assert!(paper.0 <= wide.0, "{paper:?} {wide:?}");
     // If high codes rank all candidates, the search is a best-first search.
     assert!((wide.0 - all.0).abs() < 0.01, "{wide:?} {all:?}");
@@ -513,7 +518,7 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
         of.read(n, &mut row).unwrap();
         row
     };
-    // The vectors at 20 to 29 are inserted while servers use the earlier checkpoint.
+    // The vectors at positions 20 to 29 are inserted while servers use the earlier checkpoint.
     let new: Vec<u64> = (5000..5010).collect();
     let rows =
         |range: std::ops::Range<usize>| -> Vec<u8> { range.flat_map(|n| row(&more, n)).collect() };
@@ -594,7 +599,7 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
     assert!(index.codebook().unwrap().low_codes().is_some());
 }
 
-/// Many vectors that waited for a merge are deleted after it.
+/// Many vectors that waited for a merge are deleted after the merge.
 #[test]
 fn what_was_deleted_behind_a_merge_hides_nothing_in_the_state_before() {
     let folder = tempfile::tempdir().unwrap();
@@ -617,7 +622,7 @@ fn what_was_deleted_behind_a_merge_hides_nothing_in_the_state_before() {
         .unzip();
     servers.full.upsert(&ids, &rows.concat()).unwrap();
     servers.full.index().unwrap().compact(&Silent).unwrap();
-    // More deletes than a search ranks waiting vectors.
+    // A search ranks fewer waiting vectors than are deleted here.
     servers.full.delete(&ids[..120]).unwrap();
     let found = servers.search(&query, Press::PAPER).ranked;
     let one = Matrix::new(query.clone(), 1, 128, base.element()).unwrap();
@@ -692,7 +697,7 @@ fn searches_beside_changes_and_merges_find_what_was_acknowledged() {
     });
 }
 
-/// All distances, the distances by low codes among these, the hops, and the recall.
+/// The number of all distances, the number of distances by low codes, the hops, and the recall.
 fn counted(index: &Index, truth: &GroundTruth, options: SearchOptions) -> (u64, u64, u64, f64) {
     let options = SearchOptions {
         list: LIST,

@@ -35,7 +35,7 @@ fn live(path: &Path) -> LiveIndex {
     LiveIndex::open(path, &OpenOptions::default(), &options).unwrap()
 }
 
-/// Notebooks build an index again while a handle has the old one open.
+/// Notebooks build an index again while a handle has the old index open.
 #[test]
 fn a_handle_leaves_the_index_alone_that_has_taken_its_place() {
     let folder = tempfile::tempdir().unwrap();

@@ -229,7 +229,8 @@ fn an_index_that_changes_answers_as_it_was_and_closes_when_all_have_ended() {
         let live = LiveIndex::open(&path, &OpenOptions::default(), &write).unwrap();
         live.insert(&base(ROWS, 300), None, &Silent).unwrap();
         live.delete(&(0..100).collect::<Vec<_>>()).unwrap();
-        // A search records deleted nodes, until nothing changes.
+        // Each search records deleted nodes, so the search is repeated until its results no longer
+        // change.
         let mut expected = live.search(&all, &options()).unwrap();
         loop {
             let again = live.search(&all, &options()).unwrap();

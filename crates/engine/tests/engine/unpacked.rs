@@ -79,7 +79,8 @@ fn an_unpacked_graph_finds_as_much_without_a_read() {
             for list in [10, 20, 40] {
                 let [read, held] = [&stored, &unpacked].map(|index| found(index, &queries, list));
                 let recalls = [recall_of(&read, &truth), recall_of(&held, &truth)];
-                // A page of lists has a thirtieth of this small index.
+                // A page of lists has a thirtieth of this small index, which helps the searches
+                // that read pages.
                 assert!(
                     recalls[1] >= recalls[0] - 0.005,
                     "{metric} {layout} {list}: {recalls:?}"

@@ -227,7 +227,7 @@ fn a_sample_is_of_queries_one_by_one_in_batches_and_submitted() {
         (known.sample, known.waiting, known.last.unwrap().queries),
         (20, 0, 20)
     );
-    // In so small an index, a search for a recall reads all vectors.
+    // In so small an index, a search with a recall target reads all vectors.
     index.search(&head(SIFT_QUERIES, 4), &asked).unwrap();
     let five = SearchOptions { k: 5, ..options };
     index.search(&head(SIFT_QUERIES, 4), &five).unwrap();
@@ -237,7 +237,7 @@ fn a_sample_is_of_queries_one_by_one_in_batches_and_submitted() {
     assert!(last.found <= 1.0 && last.lowest <= last.found);
 }
 
-/// Every third row is red, and the red rows are numbered.
+/// Every third row is red, and all rows are numbered.
 fn coloured(rows: usize) -> RowTable {
     let row = |at: usize| Row {
         attributes: [
@@ -391,7 +391,8 @@ fn matrix_of_floats(rows: usize, dim: usize, seed: u64) -> Matrix {
 #[test]
 fn what_others_change_meanwhile_makes_nothing_wrong() {
     let root = tempfile::tempdir().unwrap();
-    // An index that grew from 100 vectors, and a search that probes all clusters, read all vectors.
+    // These searches read all vectors, because the index grew from 100 vectors, or because the
+    // search probes all clusters.
     for (preset, update) in [
         (Preset::STRATANN, Update::Accumulate),
         (Preset::STRATANN, Update::Merge),
@@ -431,7 +432,7 @@ fn what_others_change_meanwhile_makes_nothing_wrong() {
                         known.last.is_none_or(|last| last.found == 1.0),
                         "{preset}, {update}: {known:?}"
                     ),
-                    // The clusters were rebalanced again and again.
+                    // This error says that the clusters were rebalanced again and again.
                     Err(error) => {
                         assert!(matches!(error, Error::Restless { .. }), "{error}");
                         thrown_away += 1;
@@ -530,7 +531,7 @@ fn a_full_sample_is_measured_in_the_background_until_the_index_is_closed() {
         index.measure_recall_in_background().unwrap();
         index.search(&queries, &narrow(&index)).unwrap();
         drop(index);
-        // The measuring thread may have dropped the index last.
+        // The measuring thread may have dropped the index last, so the test waits for its end.
         wait_until("no thread", || measuring() == 0);
     }
 }

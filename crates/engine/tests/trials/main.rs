@@ -2,8 +2,8 @@
 //! id to the version of its vector.
 //!
 //! A child process makes the calls, prints each completed call, and is killed at a random time.
-//! Then the index must have all acknowledged vectors, and no deleted vectors. Each id of a running
-//! call has its state before or after the call.
+//! Then the index must have all acknowledged vectors, and no deleted vectors. If a call was
+//! running, each of its ids has the state from before or after the call.
 //!
 //! `STRATANN_SEED=n` runs the trial of one seed again.
 
@@ -98,7 +98,7 @@ fn work(told: &str) {
             scope.spawn(move || {
                 for at in 0..CALLS {
                     make(live, &caller.call());
-                    // Each line is one write.
+                    // Each line is one write, so that lines do not mix.
                     let line = format!("done {number} {at}\n");
                     std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
                     std::io::stdout().lock().flush().unwrap();
@@ -135,7 +135,7 @@ fn read_versions(folder: &Path) -> Versions {
     text.lines().map(line).collect()
 }
 
-/// The possible states after the completed calls of each caller, and perhaps one more.
+/// The possible states after the completed calls of each caller, and perhaps after its next call.
 fn may(seed: u64, all: &Versions, done: &[u64]) -> May {
     let mut may: May = all.iter().map(|(&id, &v)| (id, [Some(v)].into())).collect();
     for (number, &done) in (0..).zip(done) {

@@ -27,7 +27,8 @@ impl Random {
     }
 }
 
-/// The vector of an id in some version. Two are equal only with a probability of 2^-100.
+/// The vector of an id in some version. Two such vectors are equal only with a probability of
+/// 2^-100.
 pub fn vector(id: u64, version: u64) -> Vec<u8> {
     let mut random = Random::new(id << 32 ^ version);
     (0..DIM).map(|_| random.next() as u8).collect()

@@ -72,7 +72,7 @@ proptest! {
             let again = Slots::new(lists.len(), 5);
             prop_assert_eq!(kept(&savepoints).take_up(&again), reached);
             prop_assert_eq!(lists_of(&again), lists_of(&slots));
-            // Lists for another number of nodes, or with fewer slots, refuse the savepoint.
+            // A build with another number of nodes, or with fewer slots, refuses the savepoint.
             for (nodes, slots) in [(lists.len() + 1, 5), (lists.len(), 0)] {
                 let other = Slots::new(nodes, slots);
                 if kept(&savepoints).take_up(&other) != Reached::default() {

@@ -72,7 +72,7 @@ impl Source for Moving<'_> {
     }
 }
 
-/// The number of times that the scan met node 3, and of look-ups.
+/// The number of times that the scan met node 3, and the number of look-ups.
 fn met(standings: Vec<Standing>) -> (Result<usize, Error>, usize) {
     static INDEX: OnceLock<Index> = OnceLock::new();
     let index = INDEX.get_or_init(|| Index::open(path(COUPLED), &OpenOptions::default()).unwrap());

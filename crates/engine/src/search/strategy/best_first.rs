@@ -1,8 +1,8 @@
 //! Best-first search with beam width W, as in DiskANN.
 //!
 //! Each round reads the W nearest unread candidates, waits for all of them, and expands them in the
-//! order of the requests. So results do not depend on completions. Reads of vectors apart from
-//! lists use the part of W that page reads leave free.
+//! order of the requests. So results do not depend on the order of completions. Reads of vectors
+//! apart from lists use the part of W that page reads leave free.
 
 use crate::Error;
 use crate::search::reader::{NodeReader, Page};

@@ -1,4 +1,4 @@
-//! Search strategies, which differ only in when they request pages and wait.
+//! Search strategies, which differ only in the times at which they request pages and wait.
 //! [`traversal`](super::traversal) does the work on a page.
 
 mod best_first;

@@ -1,13 +1,14 @@
 //! Pipelined search, as in PipeANN (Guo and Lu, OSDI 2025).
 //!
 //! The search expands each page on arrival, and then requests the page of the nearest unread
-//! candidate. Reads are speculative, because nearer candidates may push a requested one out of the
-//! list. First, [`APPROACH_WIDTH`] reads are in flight. Once the nearest [`SETTLED`] candidates are
-//! expanded, each page adds [`GROWTH`] reads, unless more than the share [`WASTE`] was wasted.
+//! candidate. Reads are speculative, because nearer candidates may push a requested candidate out
+//! of the list. At first, [`APPROACH_WIDTH`] reads are in flight. Once the nearest [`SETTLED`]
+//! candidates are expanded, each page allows [`GROWTH`] more reads in flight, unless more than the
+//! share [`WASTE`] of the reads was wasted.
 //!
-//! PipeANN waits for the nearest 5 candidates, and adds 1 read. On photo-sift-1m at recall@10 0.96
-//! with one query in flight, PipeANN's parameters answered 808 queries a second, and these 937 to
-//! 974.
+//! PipeANN has 5 in place of `SETTLED`, and 1 in place of `GROWTH`. On photo-sift-1m at recall@10
+//! 0.96 with one query in flight, PipeANN's values answered 808 queries a second, and the values
+//! here 937 to 974.
 //!
 //! If vectors are apart from lists, prefetches use the part of `width` that page reads leave free.
 

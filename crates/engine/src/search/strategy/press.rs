@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   L_high ── the W nearest unread ──> lists ──> neighbours, by low codes ─> L_low
-//!      ^                                                                       │ the nearest left,
-//!      └───────────────────────────── by high codes ───────────────────────────┘ a share of it
+//!      ^                                                                       │ the nearest share
+//!      └───────────────────────────── by high codes ───────────────────────────┘ of L_low
 //! ```
 //!
 //! The number W of nodes that a round expands grows to the beam width ([`width_of`]). Each round
-//! waits for all its lists, so that results do not depend on completions. The search ends when all
-//! of the high list (L_high) is expanded. Exact vectors are read afterwards
+//! waits for all its lists, so that results do not depend on the order of completions. The search
+//! ends when all of the high list (L_high) is expanded. Exact vectors are read afterwards
 //! ([`Rerank::ratio`](crate::Rerank::ratio)).
 //!
 //! This file runs PRESS in one process. [`press`](crate::press) has the parts for several servers.
@@ -50,9 +50,9 @@ pub(super) async fn press<'a, N: NodePages>(
     Ok(())
 }
 
-/// The number of nodes that a round visits: 1 in round 0, then doubled up to the beam width.
-/// Candidates of further nodes would soon be dropped. With a fixed width of 8, PRESS took 1.25
-/// times the work on photo-sift-100k, and 1.14 times on package-text.
+/// The number of nodes that a round visits: 1 in round 0, then doubled up to the beam width. In
+/// early rounds, the candidates from further nodes would soon be dropped. With a fixed width of 8,
+/// PRESS took 1.25 times the work on photo-sift-100k, and 1.14 times on package-text.
 pub(crate) fn width_of(round: u32, beam: usize) -> usize {
     1usize
         .checked_shl(round)

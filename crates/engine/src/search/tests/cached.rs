@@ -71,7 +71,8 @@ fn the_cache_serves_beside_direct_inserts_what_is_stored() {
             ..BuildOptions::default()
         };
         build(&part(0, BUILT), &path, &options, &Silent).unwrap();
-        // Searches give the same results with the same number of hops, whatever is in memory.
+        // With these options, searches give the same results with the same number of hops, whatever
+        // is in memory.
         let search = SearchOptions {
             list: 40,
             // In a wider beam, a record in memory would be expanded before the other records.
@@ -93,7 +94,8 @@ fn the_cache_serves_beside_direct_inserts_what_is_stored() {
                 let rows = part(BUILT + round * PART, PART);
                 index.insert(&rows, None, &Silent).unwrap();
                 index.search(&queries, &search).unwrap();
-                // After this checkpoint, pages that only the one before named can be reused.
+                // After this checkpoint, pages that only the previous checkpoint named can be
+                // reused.
                 index.flush().unwrap();
             }
             stop.store(true, Ordering::Relaxed);

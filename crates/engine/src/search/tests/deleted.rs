@@ -37,7 +37,7 @@ pub(super) fn presets() -> [Preset; 4] {
     ]
 }
 
-/// A process builds each index once, and copies it.
+/// A process builds each index once, and copies it for each test.
 pub(super) fn built(folder: &std::path::Path, preset: Preset, layout: Option<Layout>) -> PathBuf {
     static BUILT: Mutex<Vec<(&str, Option<Layout>, tempfile::TempDir)>> = Mutex::new(Vec::new());
     let path = folder.join(preset.to_string());
@@ -180,7 +180,7 @@ fn more_than_are_left_is_answered_with_padding() {
     index.delete(&rest).unwrap();
     let found = index.search(&queries, &tight()).unwrap();
     assert_eq!(found.ids, vec![u64::MAX; 50]);
-    // `k` has a limit. The error must not say that the index has that many vectors.
+    // The error for a `k` beyond the limit must not say that the index has this many vectors.
     let huge = SearchOptions {
         k: 1 << 20,
         list: 1 << 20,
@@ -199,7 +199,8 @@ fn more_than_are_left_is_answered_with_padding() {
 
 #[test]
 fn the_list_is_of_those_that_are_not_deleted() {
-    // Deletes that only vectors or cached records show do not reduce the number of live candidates.
+    // Some deletes are known only from vectors or cached records. They must not reduce the number
+    // of live candidates.
     let folder = tempfile::tempdir().unwrap();
     let queries = normal(20, 99);
     for (preset, cache) in [
@@ -254,7 +255,7 @@ fn several_host_threads_search_at_once() {
     }
     let index = under(Faults::none());
     if crate::threads::processors() == 1 {
-        // With one processor, the busy search would block the other.
+        // With one processor, the busy search would block the other, so the pool gets two threads.
         index.worker_pool(2).unwrap();
     }
     let queries = &small().queries;
@@ -322,7 +323,7 @@ fn all_vectors_are_looked_at_beside_direct_inserts() {
             let mut searches = 0;
             while changing.load(Ordering::SeqCst) || searches == 0 {
                 let nodes = all_nodes(&index.on_storage());
-                // The newest node gets its number before its page.
+                // The newest node gets its number before its page, so a scan may miss it.
                 let acknowledged = &nodes[..nodes.len() - 1];
                 assert!(acknowledged.iter().all(|&seen| seen), "{preset}: {nodes:?}");
                 let found = index.search(&queries, &tight());

@@ -45,7 +45,8 @@ fn some_ways() -> impl Iterator<Item = SearchOptions> {
     ways().step_by(3)
 }
 
-/// Two or three combinations by default. Three successive numbers together give all of them.
+/// By default, two or three combinations. Three successive values of `number` together give all
+/// combinations.
 fn ways_of(number: usize) -> impl Iterator<Item = SearchOptions> {
     let few = ways().enumerate();
     let few = few.filter(move |(way, _)| slow() || way % 3 == number % 3);
@@ -120,7 +121,8 @@ fn best_first_stops_where_it_does_under_any_completion_order() {
     }
 }
 
-/// Distances that are known only after the walk must not resume it, nor rank candidates again.
+/// Distances that are known only after the walk must not resume the walk, nor rank candidates
+/// again.
 #[test]
 fn a_walk_that_has_ended_is_over_and_nobody_is_ranked_twice() {
     let index = stored_under(BEST, Faults::none());
@@ -176,7 +178,7 @@ fn a_row_that_is_asked_for_is_found() {
 
 #[test]
 fn a_list_with_room_for_all_is_gone_through_to_its_end() {
-    // The expansion of all nodes takes long.
+    // The expansion of all nodes takes long, so by default few indexes are searched.
     let packed = (Layout::Packed, Compression::Best, Order::Input);
     let few = [COUPLED, INLINE, packed, BEST, LAYERED];
     for stored in if slow() { &STORED[..] } else { &few } {
@@ -208,7 +210,8 @@ fn what_is_in_memory_stops_no_search_too_soon() {
                 cache,
                 ..OpenOptions::default()
             };
-            // The order of reads and queries is fixed, so the cache has the same contents.
+            // The order of reads and queries is fixed, so the cache has the same contents in each
+            // run of the test.
             let index = from_memory(path(stored), &open);
             let number = number + usize::from(memory.is_none());
             for way in ways_of(number) {
@@ -384,7 +387,7 @@ fn every_metric_has_its_bound() {
                 let what = format!("{metric:?}, {layout}, {way:?}: {few:?} {all:?}");
                 assert!(few.0 > all.0 - 0.02, "{what}");
                 assert!(few.1 < all.1, "{what}");
-                // A search without early stop that costs as much must not find more.
+                // A search without early stop that costs about as much must not find more.
                 let shorter = (10..=few.1 as usize / 100)
                     .rev()
                     .step_by(2)

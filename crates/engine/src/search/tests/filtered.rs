@@ -111,7 +111,7 @@ fn checked(
     right as f64 / (count * queries.rows()) as f64
 }
 
-/// The ids by distance from the vector farthest from all queries.
+/// The ids, sorted by distance from the vector that is farthest from all queries.
 fn lonely(base: &Matrix, queries: &Matrix) -> &'static [u64] {
     static ORDER: OnceLock<Vec<u64>> = OnceLock::new();
     ORDER.get_or_init(|| {
@@ -150,7 +150,7 @@ fn check_index(
             .collect();
         let rows: Vec<u64> = (0..ROWS as u64).filter(|&id| matches(id)).collect();
         assert_eq!(set.len() as usize, rows.len());
-        // Requested walks may find too few matches.
+        // A requested walk may find too few matches, so its bound is lower.
         for way in [None, Some(Way::Within)] {
             let found = among(index, queries, &SearchOptions { way, ..*options }, &set);
             assert!(way.is_none_or(|way| found.explained.unwrap().way == way));
@@ -161,7 +161,7 @@ fn check_index(
                 "{what}: recall {recall:.3}, {} + {} reads",
                 counters.graph_reads, counters.vector_reads
             );
-            // PRESS ends by its low codes, which are less exact.
+            // PRESS ends a walk by its low codes, which are less exact.
             let least = if way.is_some() { 0.9 } else { 0.95 };
             assert!(recall >= least, "{what}: recall {recall}");
         }

@@ -121,7 +121,7 @@ fn every_metric_and_element_is_ranked_by_leading_parts() {
         let (base, asked) = (matrix(&base, element), matrix(&asked, element));
         for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
             let what = format!("{element}, {metric:?}");
-            // By default every metric of floats runs, and one metric for each other element type.
+            // By default, every metric of floats runs, and one metric for each other element type.
             let few = match element {
                 Element::F32 => true,
                 Element::F16 => metric == Metric::Cosine,
@@ -148,7 +148,8 @@ fn every_metric_and_element_is_ranked_by_leading_parts() {
     }
 }
 
-/// In some embeddings, one dimension has values tens of times as large, which must not be cut off.
+/// In some embeddings, the values of one dimension are tens of times as large as all others. These
+/// values must not be cut off.
 #[test]
 fn outliers_are_found_as_others_are() {
     let folder = tempfile::tempdir().unwrap();

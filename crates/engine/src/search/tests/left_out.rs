@@ -47,6 +47,7 @@ fn a_node_that_is_left_out_is_no_answer_and_leads_on_only_if_it_may() {
             far += sum(&without);
         }
     }
-    // The list of the excluded node links to its nearest neighbours.
+    // A walk through the excluded node finds nearer results, because its list links to its nearest
+    // neighbours.
     assert!(near < far, "{near} {far}");
 }

@@ -15,7 +15,8 @@ use super::*;
 struct Traffic {
     graph: AtomicUsize,
     vectors: AtomicUsize,
-    /// The most reads in flight beside graph reads, and the vector reads that began then.
+    /// While reads of the graph are in flight: the most reads of both kinds in flight, and the
+    /// number of vector reads that begin.
     most: AtomicUsize,
     prefetched: AtomicUsize,
     /// The most reads of the graph in flight.

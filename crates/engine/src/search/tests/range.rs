@@ -21,7 +21,8 @@ fn one(queries: &Matrix, at: usize) -> Matrix {
     Matrix::new(bytes, 1, queries.dim(), queries.element()).unwrap()
 }
 
-/// All pages of a range. Checks that distances are exact and ascend, and that ids are distinct.
+/// Returns all pages of a range. Checks that distances are exact and ascend, and that ids are
+/// distinct.
 fn all_pages(
     search: &dyn Fn(&Range) -> Result<RangeResults, Error>,
     range: Range,
@@ -136,7 +137,7 @@ fn a_range_is_complete_only_where_all_was_met() {
         let others = Matrix::new(rows(all - built), all - built, 16, Element::U8).unwrap();
         live.insert(&others, None, &Silent).unwrap();
         let query = Matrix::new(vec![0; 16], 1, 16, Element::U8).unwrap();
-        // Many small pages take long.
+        // A search of many small pages takes long, so fewer sizes run by default.
         let sizes = match crate::slow::slow() {
             true => &[7, 100, all][..],
             false => &[70, all],

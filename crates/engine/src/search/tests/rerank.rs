@@ -29,8 +29,8 @@ pub(super) fn query_of(queries: &Matrix, query: usize) -> Matrix {
     Matrix::new(bytes, 1, queries.dim(), queries.element()).unwrap()
 }
 
-/// Only a batch of nothing but results continues re-ranking. A beam width of 1 leaves no read for
-/// prefetches.
+/// Re-ranking continues only after a batch whose candidates all become results. A beam width of 1
+/// leaves no read for prefetches.
 fn stubborn() -> SearchOptions {
     SearchOptions {
         list: 100,

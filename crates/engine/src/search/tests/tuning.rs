@@ -1,4 +1,5 @@
-//! A batch finds its best number of queries in flight, and its results do not depend on it.
+//! A batch finds its best number of queries in flight, and its results do not depend on this
+//! number.
 
 use std::time::Duration;
 

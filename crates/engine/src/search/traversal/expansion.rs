@@ -11,7 +11,7 @@ use super::*;
 use crate::search::leading::ByLeading;
 
 impl<'a, N: NodePages> Traversal<'a, N> {
-    /// Without whole-page search, ranks the candidate's node at once.
+    /// Expands a candidate. Without whole-page search, also ranks its node at once.
     pub(super) fn expand(&mut self, view: N::View<'_>, page: u64, key: u64) -> Result<(), Error> {
         let Some(slot) = view.slot_of(node_of(key)) else {
             return self.expand_pending(page, key);
@@ -28,14 +28,15 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.expand_record(page, key, &record)
     }
 
-    /// Gives one more candidate a place for an excluded one (OdinANN §3.4.1).
+    /// If a candidate is excluded, lets one more candidate into the list (OdinANN §3.4.1).
     pub(super) fn make_up_for(&mut self, id: u64, key: u64) {
         if !self.ranking.admission().admits(id, node_of(key)) {
             self.frontier.refuse(key);
         }
     }
 
-    /// Expands a candidate whose record waits for the page that was read, or has moved.
+    /// Expands a candidate whose record is not on the page that was read: the record waits to be
+    /// written to this page, or has moved.
     #[cold]
     pub(super) fn expand_pending(&mut self, page: u64, key: u64) -> Result<(), Error> {
         let node = node_of(key);
@@ -56,19 +57,21 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             }
             return Ok(());
         }
-        // The page may have been read before the node was written to it.
+        // In layouts that rewrite pages in place, the page may have been read before the node was
+        // written to it.
         if u64::from(placement.page_of(node)) == page && !placement.is_even() {
             return Err(self.not_there(node, page));
         }
-        // This may be the only valid record of the candidate's id. After too many tries, other
-        // nodes lead to its neighbours.
+        // The candidate is tried again, because its record may be the only valid one of its id.
+        // After too many tries, other nodes must lead to its neighbours.
         if !self.put_back(key) {
             self.frontier.expanded(key);
         }
         Ok(())
     }
 
-    /// The search then looks on the candidate's current page. Returns false after too many tries.
+    /// Puts a candidate back into the list, so that the search looks on its current page. Returns
+    /// false after too many tries.
     pub(super) fn put_back(&mut self, key: u64) -> bool {
         let patient = self.patience > 0;
         if patient {
@@ -78,15 +81,15 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         patient
     }
 
-    /// Puts a candidate back if `page` was rewritten, because its expansion may have missed
-    /// changes.
+    /// Puts a candidate back if `page` was rewritten, because the expansion of the candidate may
+    /// have missed changes.
     pub(super) fn look_again(&mut self, page: &Page<'a>, key: u64, reader: &NodeReader<'a, N>) {
         if !reader.is_current(page) {
             self.put_back(key);
         }
     }
 
-    /// The page of a node. For a node that moves between pages, it is the next page.
+    /// The page of a node. For a node that moves between pages, the page to which it moves.
     pub(super) fn page_of(&self, node: u32) -> u64 {
         let number = self.setting.pages.page_of(node);
         match self.setting.graph.placement.get() {
@@ -154,10 +157,12 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             } else if pending.amend_coded(page as u32, node, list, codes, &mut amended) {
                 codes = &amended;
             }
-            // Pending changes of this list may have been written with it to another page.
+            // If the node has moved, pending changes of its list may have been written to its new
+            // page.
             moved = N::MOVES && u64::from(placement.page_of(node)) != page;
         }
-        // The loop has no branch on new neighbours, because a processor cannot predict it.
+        // The loop has no branch on new neighbours, because a processor cannot predict such a
+        // branch.
         self.fresh.resize(self.list.len(), 0);
         let (mut new, mut largest) = (0, 0);
         for (place, &neighbour) in self.list.iter().enumerate() {
@@ -182,7 +187,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
         self.amended = amended;
         if self.low.is_some() {
-            // `refine` adds neighbours when all of this round are known.
+            // `refine` adds neighbours when all neighbours of this round are known.
             return Ok(());
         }
         for (&fresh, &score) in self.fresh.iter().zip(&self.scores) {
@@ -236,7 +241,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// The caller then adds the page to `held`.
+    /// Puts the nodes of a page into the candidate list. The caller then adds the page to `held`.
     pub(super) fn share(&mut self, view: N::View<'_>, page: u64) -> Result<(), Error> {
         let count = view.len();
         self.fresh.clear();
@@ -341,7 +346,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         N::PARTS && self.setting.hold
     }
 
-    /// Ranks vectors in two parts by the leading part that the page will have, like other nodes.
+    /// Ranks a node whose record waits for its page. A vector in two parts is ranked by the leading
+    /// part that the page will have, like the vectors of other nodes.
     #[cold]
     fn rank_waiting(&mut self, key: u64, id: u64, vector: &[u8]) -> Result<Option<f32>, Error> {
         if !N::PARTS {

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!   a node is expanded ──record──> its distance, at once, though whole-page search ranks later
-//!   a page is ranked   ──codes elsewhere──> distances of all its nodes; the list may have
-//!                                           estimates of some
+//!   a page is ranked   ──codes elsewhere──> distances of all its nodes, of which some may
+//!                                           be in the list by estimate
 //!   seeds of the navigation graph ──> their distances are known
 //! ```
 
@@ -12,8 +12,9 @@ use super::*;
 use crate::frontier::KeyIs;
 
 impl<'a, N: NodePages> Traversal<'a, N> {
-    /// Takes the nearest unrequested candidate that has promise, or is within the depth. Candidates
-    /// that do not match the filter are bounded too ([`Frontier::take_unread_among`]).
+    /// Takes the nearest unrequested candidate that has promise, or is within the depth. A
+    /// candidate that does not match the filter is taken only at the first positions of the list
+    /// ([`Frontier::take_unread_among`]).
     #[inline]
     pub(crate) fn take(&mut self, on_their_way: usize) -> Option<u64> {
         if let Some(bounds) = self.ranking.promise.bounds(on_their_way) {
@@ -52,7 +53,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     }
 
     /// Requests vectors before lists, because early stop needs exact distances soon. Returns the
-    /// vector reads in flight, by which the search reduces its reads of lists.
+    /// number of vector reads in flight. The search has as many fewer reads of lists in flight.
     pub(crate) fn prefetch_first(
         &mut self,
         width: usize,
@@ -72,7 +73,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         let promise = &mut self.ranking.promise;
         let kth = self.k.checked_sub(1).and_then(|kth| distances.get(kth));
         promise.limit(kth.copied().filter(|_| all));
-        // Otherwise, expansion shows the error of codes, or keys are exact.
+        // If vectors are in the pages, expansions show the error of codes, or keys are exact.
         if !N::VECTORS {
             for (estimate, distance) in self.scores[..seeds].iter().zip(distances) {
                 promise.learn(distance - estimate);
@@ -102,7 +103,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(())
     }
 
-    /// Learns from a candidate's exact distance, once, unless it is excluded from the results.
+    /// Learns once from a candidate's exact distance, unless the candidate is excluded from the
+    /// results.
     pub(super) fn note(&mut self, key: u64, distance: Option<f32>) {
         if !self.ranking.promise.is_on() {
             return;
@@ -137,7 +139,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     }
 
     /// Records the exact distance of a node on a whole page. With `fresh`, the node entered the
-    /// list with this distance. Otherwise its key is known on expansion.
+    /// list with this distance. Otherwise the expansion of the node knows its key.
     pub(super) fn note_shared(&mut self, node: u32, id: u64, distance: f32, fresh: bool) {
         if !fresh {
             self.distances.push((node, distance));
