@@ -9,16 +9,16 @@
 //!   log-000001  …                     logs before the first one that the manifest names: removed
 //! ```
 //!
-//! Until the commit, no byte of the previous checkpoint is overwritten: pages that are to be
-//! rewritten in place are in a journal. So after a crash, the index is the previous or the new
+//! Until the commit, no byte of the previous checkpoint is overwritten: pages to be rewritten in
+//! place are first written to a journal. So after a crash, the index is the previous or the new
 //! checkpoint. The next writer removes the files that a crash left.
 //!
 //! **A commit of unknown durability.** If the rename or the sync of the directory fails, a crash
 //! may leave either manifest. Until one manifest is durable, no file or page of either checkpoint
 //! is removed or overwritten. A later sync alone does not help, since the kernel may have dropped
 //! the rename. So the process writes and renames the valid manifest again, at once or before the
-//! next commit ([`Known`]). Each process that takes the lock first rewrites the manifest that it
-//! finds ([`opened_from`]).
+//! next commit ([`Known`]). A process that takes the lock rewrites the manifest that it finds,
+//! before any other change ([`opened_from`]).
 //!
 //! **A manifest of another writer.** If the manifest is not the manifest that the lock owner last
 //! read or wrote, the lock owner writes and removes no file.
@@ -144,9 +144,9 @@ impl<'a> Checkpoint<'a> {
         })
     }
 
-    /// Removes the files that the manifest does not name. Files that cannot be removed only cost
-    /// space. If the manifest cannot be read, only this checkpoint's files are removed. After the
-    /// commit, not even these files are removed.
+    /// Removes the files that the manifest does not name. If the manifest cannot be read, the
+    /// function removes only the files of this checkpoint, and after the commit no file. A file
+    /// that cannot be removed only takes space.
     fn remove_unnamed(&self) {
         let (named, log_from) = match self.volume.read(MANIFEST) {
             Ok(bytes) => match Manifest::decode(&bytes, &stored::name_of(self.volume, MANIFEST)) {
@@ -357,7 +357,7 @@ fn put_in_place(volume: &dyn Volume, bytes: &[u8]) -> Result<(), TierError> {
 }
 
 /// Writes the manifest again, since after a failed sync, another sync would not make the manifest
-/// durable. On a full disk, the manifest gets the reserved blocks.
+/// durable. On a full disk, the manifest is written to the blocks that are reserved for deletes.
 fn make_sure(volume: &dyn Volume, bytes: &[u8]) -> Result<(), TierError> {
     let Err(error) = put_in_place(volume, bytes) else {
         return Ok(());
@@ -378,7 +378,7 @@ enum Named {
 
 impl Drop for Checkpoint<'_> {
     fn drop(&mut self) {
-        // After a commit, this removes the files of the replaced checkpoint.
+        // After a commit, this call removes the files of the replaced checkpoint.
         if !self.undecided {
             self.remove_unnamed();
         }
@@ -426,8 +426,8 @@ pub(crate) fn is_ours(name: &str) -> bool {
         || log_number(name).is_some()
 }
 
-/// Whether a first build never writes such a file. If such a file exists, the volume had an index,
-/// even if the manifest is missing.
+/// Whether a first build never writes a file of this name. If such a file exists, the volume had an
+/// index, even if the manifest is missing.
 fn is_of_changes(name: &str) -> bool {
     let kind = FileKind::of_name(name).filter(|_| number_of(name).is_some());
     let changes = matches!(

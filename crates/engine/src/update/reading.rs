@@ -37,7 +37,7 @@ pub(crate) struct Reading<'a> {
     /// `None` if an earlier version wrote the index without a file of ids. Then only ids with rows
     /// are known.
     ids: Option<&'a StoredIds>,
-    /// The columns and the number of nodes, of a later time if changes ran meanwhile.
+    /// The columns and the number of nodes. Both may be later than the read timestamp.
     view: View,
     nodes: u32,
 }
@@ -58,8 +58,8 @@ impl<'a> Reading<'a> {
         moment: Moment,
         ids: Option<&'a StoredIds>,
     ) -> Self {
-        // The view comes after the timestamp, so that the view has the rows of vectors that moved
-        // to storage earlier.
+        // The view is taken after the timestamp, so that the view has the rows of vectors that
+        // moved to storage earlier.
         let view = index.columns().view();
         Self {
             index,

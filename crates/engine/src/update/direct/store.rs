@@ -24,8 +24,8 @@ use crate::stores::topology::placement::{NOWHERE, PageBytes, Placement};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
-    /// For changed and new records (OdinANN §3.2.2, rule 1). Its records have moved away one by
-    /// one.
+    /// For changed and new records (OdinANN §3.2.2, rule 1). The records of this page have moved
+    /// away one by one.
     Empty,
     /// For records of another page that move together (rule 2). The records of this page have moved
     /// in the same way, so such moves use no empty pages.

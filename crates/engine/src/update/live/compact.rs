@@ -34,7 +34,7 @@ use crate::update::rebalance;
 use crate::{Error, plan};
 
 /// While this value exists, new vectors go to another fresh graph, which the merge does not read.
-/// Its drop without a commit undoes the freeze.
+/// A drop of this value without a commit undoes the freeze.
 struct Frozen<'a> {
     live: &'a LiveIndex,
     state: Arc<State>,
@@ -309,7 +309,7 @@ impl LiveIndex {
         frozen.merged = true;
         self.checkpointed
             .store(frozen.log_from.sequence, Ordering::Relaxed);
-        // Changes after the freeze are in the fresh graph, which has its own count of their memory.
+        // The fresh graph itself counts the memory of changes after the freeze.
         self.charged.store(0, Ordering::Relaxed);
         self.keep_room();
         self.reads.clear();
@@ -319,11 +319,11 @@ impl LiveIndex {
     /// The state after the commit of a merged index. The caller holds the gate.
     fn next_state(&self, state: &State, index: Arc<Index>, ids: StoredIds) -> Result<State, Error> {
         let since = state.since.as_ref().map(|since| since.all());
-        // The bound of a tombstone covers no later node, which may be live under the same id.
+        // A tombstone covers only nodes below its bound. Later nodes may be live under the same id.
         let nodes = index.nodes() as u32;
         let gone = since.unwrap_or_default().into_keys();
         let gone: Vec<_> = gone.map(|id| (id, nodes)).collect();
-        // Dead records on storage. After a rebuild, this can only be a placeholder.
+        // Dead records on storage. After a rebuild, the only dead record can be a placeholder.
         let carried = index.carried();
         let deleted = Tombstones::restore(&carried.deleted, carried.dead);
         let mut inserted = IdRanges::of(&carried.ids);
