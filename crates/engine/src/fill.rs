@@ -9,11 +9,11 @@ use stratann_vector::Element;
 /// The share of 4 KiB blocks that the nodes of the inline layout use.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BlockFill {
-    /// The use by the index as it is.
+    /// The use of blocks with the present degree and code length.
     #[serde(flatten)]
     pub fill: Fill,
     /// Proposals that use the blocks better: a higher degree, longer codes, and the largest degree
-    /// that saves a block or fits another node into it.
+    /// that saves a block or fits another node into a block.
     pub proposals: Vec<Fill>,
 }
 

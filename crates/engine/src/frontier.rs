@@ -12,9 +12,10 @@
 //! completions.
 //!
 //! **Nodes that may not be results**, such as deleted nodes, are traversed, but do not count among
-//! the L candidates (the dynamic candidate pool of OdinANN §3.4.1). The search may learn this only
-//! from a node's record, and then *refuses* the candidate. So the list keeps a reserve of
-//! candidates after the L, from which another candidate counts instead.
+//! the L candidates (the dynamic candidate pool of OdinANN §3.4.1). A search may find such a node
+//! only when it reads the node's record. Then the search *refuses* the candidate. So the list keeps
+//! a reserve of candidates after the L. The first candidate of the reserve then counts instead of
+//! the refused candidate.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
@@ -68,7 +69,7 @@ impl Bounds {
     }
 }
 
-/// A bounded sorted list of candidates, for one query after the other.
+/// A bounded sorted list of candidates, which is used again for each query.
 #[derive(Debug, Default)]
 pub(crate) struct Frontier {
     keys: Vec<u64>,
@@ -115,8 +116,8 @@ pub(crate) fn node_of(key: u64) -> u32 {
 }
 
 impl Frontier {
-    /// Sets L to `size`. If candidates may be refused, the list keeps `size * shares` others, and
-    /// at most `most` in all.
+    /// Sets L to `size`. If candidates may be refused, the list keeps up to `size * shares` other
+    /// candidates, and at most `most` in all.
     pub(crate) fn clear(&mut self, size: usize, shares: usize, most: usize) {
         self.keys.clear();
         self.entries.clear();
@@ -163,8 +164,8 @@ impl Frontier {
         }
     }
 
-    /// `refused` decides whether the candidate's node may be a result. It is called only if the
-    /// list would keep the candidate.
+    /// `refused` says whether the candidate's node must not be a result. The function is called
+    /// only if the list would keep the candidate.
     #[inline]
     pub(crate) fn insert_unless(&mut self, key: u64, refused: impl FnOnce(u32) -> bool) {
         if key < self.last() {
@@ -349,8 +350,8 @@ impl Frontier {
         None
     }
 
-    /// Notes that the search has used the exact distance of a candidate. The result is the kind of
-    /// its key, or `None` if it was noted before.
+    /// Notes that the search has used the exact distance of a candidate. Returns the kind of
+    /// distance in the key, or `None` if the exact distance was noted before.
     pub(crate) fn note(&mut self, key: u64) -> Option<KeyIs> {
         let at = self.position(key)?;
         let entry = &mut self.entries[at];

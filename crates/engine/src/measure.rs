@@ -1,5 +1,5 @@
-//! Measures how useful memory is for a collection. A build does this, with a sample of the rows as
-//! queries.
+//! Measures how useful memory is for a collection. A build makes these measurements, with a sample
+//! of the rows as queries.
 //!
 //! ```text
 //!   sample, first half   from the medoid            -> reads without the navigation graph

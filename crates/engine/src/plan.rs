@@ -34,7 +34,7 @@ pub(crate) const WAITING_ROWS: u64 = 8 << 20;
 const LEAST_ROWS: u64 = 1 << 20;
 /// The most memory, beyond the minimum, that is leased for changes of the smallest index.
 const LENT: u64 = 4 << 20;
-/// A checkpoint sorts rows in this part of the memory for rows.
+/// A checkpoint sorts rows in the memory for rows divided by `SORTING`.
 const SORTING: u64 = 4;
 /// Bytes of a candidate: its key and its state, twice, since lists grow by doubling.
 const CANDIDATE: u64 = 20;
@@ -42,8 +42,8 @@ const CANDIDATE: u64 = 20;
 pub(crate) const BEYOND: usize = 32;
 /// The bytes of such a candidate, without its leading part.
 pub(crate) const CANDIDATE_BYTES: usize = 64;
-/// The default bytes for sorting a segment. A budget gives the share `SORT_SHARE`, from
-/// `LEAST_SORT` to `SORT`.
+/// The default bytes for sorting a segment. Under a budget, sorting gets the budget divided by
+/// `SORT_SHARE`, from `LEAST_SORT` to `SORT`.
 const SORT: u64 = 64 << 20;
 const SORT_SHARE: u64 = 16;
 const LEAST_SORT: u64 = 1 << 20;
@@ -56,7 +56,7 @@ pub(crate) struct PageFile {
     /// Pages that are never in memory. The table that finds pages has entries for these pages.
     pub(crate) empty: u64,
     pub(crate) page_bytes: usize,
-    /// The approximate bytes of a read that covers several pages; 0 if reads cover one.
+    /// The approximate bytes of a read that covers several pages; 0 if each read covers one page.
     pub(crate) several: usize,
     /// Whether a changed page is in memory in its old and its new version.
     pub(crate) doubled: bool,
@@ -108,8 +108,8 @@ pub(crate) struct Needs {
 }
 
 impl Needs {
-    /// The needs of an index that is opened for changes with a part of a shared budget. It has no
-    /// hot pages, and its own threads.
+    /// The needs of an index that is opened for changes with a part of a shared budget. Such an
+    /// index has no hot pages, but threads of its own.
     pub(crate) fn lent(mut self, navigates: bool, files: u64) -> Self {
         self.files = files;
         (self.graph.pages, self.vectors.pages) = (0, 0);
@@ -120,9 +120,9 @@ impl Needs {
         self
     }
 
-    /// The least and the most bytes that such an index gets beside the program. The least is enough
-    /// for a few changes at a time. The most depends on the size of the index, since more memory
-    /// serves pages and new rows.
+    /// The least and the most bytes that an index with a part of a shared budget gets beside the
+    /// program. The least is enough for a few changes at a time. The most depends on the size of
+    /// the index, since more memory serves pages and new rows.
     pub(crate) fn lendable(&self) -> (u64, u64) {
         let query = self.query();
         let changes = (self.inserting.min(INSERTING) + LEAST_ROWS) / 3 * 4;
@@ -274,7 +274,7 @@ pub(crate) fn segment_memory(budget: Option<u64>) -> u64 {
     budget.map_or(SORT, |budget| (budget / SORT_SHARE).clamp(LEAST_SORT, SORT))
 }
 
-/// Bytes of a query in flight: its filter of scored nodes, and the pages that it holds.
+/// Bytes of a query in flight: its filter of scored nodes, and the pages that the query holds.
 pub(crate) fn query_bytes(list: usize, page_bytes: usize) -> u64 {
     (crate::visited::Visited::bytes(list) + held_pages(list) * page_bytes) as u64
 }
@@ -513,7 +513,8 @@ struct Value {
 
 impl Value {
     fn of(measured: Option<&Measured>) -> Self {
-        // Without a measurement, pages are equally hot and the navigation graph saves a quarter.
+        // Without a measurement, pages are equally hot and the navigation graph saves a quarter of
+        // the reads.
         let flat = vec![HotShare {
             share: 1.0,
             hits: 1.0,

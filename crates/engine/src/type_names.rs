@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::alike::meant;
 
-/// In lower case, and without parameters.
+/// Names of types in other programs, in lower case and without parameters.
 const ELSEWHERE: &[(ColumnType, &[&str])] = &[
     (ColumnType::Boolean, &["bool", "bit", "logical"]),
     (
@@ -128,8 +128,8 @@ fn names() -> [String; 7] {
 /// The type of a column with this name.
 ///
 /// # Errors
-/// There is no such type. The error suggests the type that another program calls so, or else the
-/// type with the most similar name.
+/// There is no such type. The error suggests the type that has this name in another program, or
+/// else the type with the most similar name.
 pub fn column_type(name: &str) -> Result<ColumnType, NoColumnType> {
     named(name).ok_or_else(|| NoColumnType {
         meant: elsewhere(name).or_else(|| alike(name)),

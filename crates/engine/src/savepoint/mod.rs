@@ -24,8 +24,8 @@
 //! thread, a resumed and an uninterrupted build write the same bits.
 //!
 //! **When savepoints are written.** A stage writes its savepoint at its end. During the build of
-//! the graph, a savepoint is written when `every`, and [`WORTH`] times the duration of the last
-//! write, have passed. If `every` is 0, savepoints are written whenever possible.
+//! the graph, a savepoint is written when the interval `every`, and [`WORTH`] times the duration of
+//! the last write, have passed. If `every` is 0, savepoints are written whenever possible.
 
 mod file;
 mod origin;
@@ -110,7 +110,8 @@ pub(crate) fn are_none(volume: &dyn Volume) -> bool {
     names(volume).is_ok_and(|names| names.iter().all(|name| name == UNFINISHED))
 }
 
-/// Removes all savepoints of a locked volume. If a removal fails, the next build removes them.
+/// Removes all savepoints of a locked volume. If a removal fails, the next build removes the
+/// remaining savepoints.
 pub(crate) fn remove_all(volume: &dyn Volume) {
     for name in names(volume).unwrap_or_default() {
         let _ = volume.remove(&name);
@@ -251,8 +252,8 @@ impl<'a> Savepoints<'a> {
         !state.over && state.last.elapsed() >= worth
     }
 
-    /// Writes a savepoint of `bytes` bytes. If this fails, the build warns once, and writes no
-    /// more.
+    /// Writes a savepoint of `bytes` bytes. If the write fails, the build warns once, and writes no
+    /// more savepoints.
     pub(crate) fn keep(
         &self,
         (what, part): (What, u32),
@@ -317,7 +318,7 @@ impl<'a> Savepoints<'a> {
         Ok(length)
     }
 
-    /// Reads a savepoint. `None` if there is none with this origin and input that can be decoded.
+    /// Reads a savepoint. `None` if no savepoint with this origin and input can be decoded.
     pub(crate) fn read<T>(
         &self,
         (what, part): (What, u32),

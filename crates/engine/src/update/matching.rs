@@ -116,7 +116,7 @@ impl Index {
         Ok(found)
     }
 
-    /// Searches, but the recall watch samples none of the queries.
+    /// Searches like the filtered search, but takes no samples for the measurement of recall.
     pub(crate) fn search_filtered_unwatched(
         &self,
         queries: &dyn VectorSource,
@@ -178,7 +178,7 @@ impl LiveIndex {
         Ok(found)
     }
 
-    /// Searches, but the recall watch samples none of the queries.
+    /// Searches like the filtered search, but takes no samples for the measurement of recall.
     pub(crate) fn search_filtered_unwatched(
         &self,
         queries: &dyn VectorSource,

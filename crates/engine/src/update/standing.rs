@@ -111,7 +111,8 @@ impl<'a> Standing<'a> {
     }
 
     /// Calls `each` with number, external id and vector of the nodes `first..end`, in any order,
-    /// one at a time. Dead nodes may be included. `progress` may only interrupt the scan.
+    /// one at a time. Dead nodes may be included. The scan reports no progress, but `progress` may
+    /// interrupt the scan.
     pub(crate) fn each_node(
         &self,
         first: u32,

@@ -63,7 +63,8 @@ pub(super) fn survey<'a>(
         false => &index.graph().segments,
     };
     match segments {
-        // In locality order, a merge moves all rows. A segment of trailing parts has no whole rows.
+        // In locality order, a merge moves all rows. A segment of trailing parts has no whole
+        // vectors.
         Some(segments)
             if options.order == Some(Order::Input)
                 && index.composition().vectors == VectorsAt::Segments =>
@@ -239,7 +240,8 @@ fn in_place<'a>(
     Ok((IndexRows::new(index, segments, node_of, new), rows))
 }
 
-/// The facts of segment `n` for the next checkpoint, where its nodes begin with `first`.
+/// The facts of segment `n` for the next checkpoint, in which the nodes of the segment begin with
+/// `first`.
 fn keep(index: &Index, n: u32, first: u32, census: &Census) -> Result<KeptSegment, Error> {
     let (volume, manifest) = (&**index.volume(), index.manifest());
     let (_, _, entry) = reading::slotted(volume, manifest, FileKind::Vectors, Some(n))?;
@@ -249,7 +251,8 @@ fn keep(index: &Index, n: u32, first: u32, census: &Census) -> Result<KeptSegmen
     let chunks = chunks.with_dead(before.first, first, &census.dying);
     let (stored_first, _) = before.stored();
     let garbage = chunks.dead.count() as u32;
-    // A segment with the same first node and without garbage needs no facts as a kept segment.
+    // If a segment keeps its first node and has no garbage, the manifest needs no facts about a
+    // kept segment.
     let otherwise = garbage > 0 || stored_first != first;
     Ok(KeptSegment {
         vectors: entry.clone(),

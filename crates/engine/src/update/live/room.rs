@@ -2,7 +2,8 @@
 //! rebalances. This module also reserves blocks, so that deletes are possible on a full disk.
 //!
 //! The charge for a change is the memory of its log record at the next open
-//! ([`logged_bytes`](crate::update::logged_bytes)). The limit is the memory that is available then.
+//! ([`logged_bytes`](crate::update::logged_bytes)). The limit is the memory that is available at
+//! this open.
 
 use std::sync::atomic::Ordering;
 
@@ -17,7 +18,7 @@ use crate::stores::reading;
 use crate::update::merge::BEYOND_SEARCH;
 use crate::update::rebalance::Needs;
 
-/// Without a budget, a checkpoint is due if more than this number of bytes of rows wait.
+/// Without a budget, a checkpoint is due if more than this number of bytes of attributes wait.
 const MOST_ROWS: u64 = 64 << 20;
 
 fn waiting_rows(state: &State) -> u64 {
@@ -106,7 +107,7 @@ impl LiveIndex {
         })
     }
 
-    /// A checkpoint is due if many rows wait, or a replay of the log would take much memory.
+    /// A checkpoint is due if many attributes wait, or a replay of the log would take much memory.
     pub(super) fn are_rows_due(&self, state: &State) -> bool {
         let memory = state.index.memory();
         let logged = self.charged.load(Ordering::Relaxed);
@@ -120,8 +121,8 @@ impl LiveIndex {
         }
     }
 
-    /// The waiting changes, as a number of vectors. A row without a vector counts by its charge.
-    /// Replaced vectors count too, since the log has them.
+    /// The waiting changes, as a number of vectors. Attributes without a vector count by their
+    /// charge. Replaced vectors count too, since the log has them.
     pub(super) fn waiting(&self, state: &State) -> u64 {
         let each = vector_charge(state.index.dim() * state.index.element().size());
         let logged = self.charged.load(Ordering::Relaxed) / each;

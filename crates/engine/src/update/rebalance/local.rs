@@ -74,9 +74,9 @@ struct Standing {
     here: f32,
     /// The squared distance to the nearest of the heads around, and the cluster of this head.
     nearest: (f32, u32),
-    /// The weight of the vector in the size of the cluster. If own clusters are stored, the weight
-    /// is 1 in the own cluster, and otherwise 0. If not, the weight is 0 if another head is nearer,
-    /// and otherwise 1 divided by the number of equally near heads.
+    /// The weight of the vector in the size of the cluster. If another head is nearer, the weight
+    /// is 0. Otherwise, if own clusters are stored, the weight is 1 in the own cluster and 0 in
+    /// other clusters. If they are not stored, equally near heads share a weight of 1.
     weight: f32,
 }
 

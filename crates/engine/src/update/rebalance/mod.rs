@@ -68,7 +68,7 @@ pub(super) struct Needs {
 const SPLIT: u64 = 2;
 /// Bytes for each head if the graph over the heads is rebuilt, with its lists in memory twice.
 const GRAPH: u64 = 512;
-/// Bytes of an allocation beyond its size, with its reference counts.
+/// The bytes of an allocation beyond the allocated value, including reference counts.
 const ALLOCATION: u64 = 32;
 /// Bytes of buffers, and of rows that are kept for neighbouring clusters.
 const BESIDE: u64 = 12 << 20;
@@ -103,8 +103,8 @@ impl Needs {
                 + 4 * stores.nodes()
                 + 64 * dead
                 + 4 * stores.largest_read() as u64,
-            // A new row is in memory twice: as a waiting row, and with its clusters. The last term
-            // is for splits and new heads.
+            // A new vector is in memory twice: as a waiting vector, and as a member of its
+            // clusters. The last term is for splits and new heads.
             each: 2 * (row + ALLOCATION + entry)
                 + 2 * replicas * entry
                 + SPLIT * (copies + 1) * held,
@@ -115,8 +115,8 @@ impl Needs {
         self.fixed.saturating_add(self.each.saturating_mul(waiting))
     }
 
-    /// The maximum number of waiting vectors of `waits` bytes that fit into `room` bytes with the
-    /// rebalance.
+    /// The maximum number of waiting vectors, of `waits` bytes each, that fit into `room` bytes
+    /// together with the memory of their rebalance.
     pub(super) fn most(self, room: u64, waits: u64) -> u64 {
         room.saturating_sub(self.fixed) / (self.each + waits)
     }
@@ -155,7 +155,7 @@ pub(super) fn rebalance(
     let mut shape = ClusterShape {
         element: index.element(),
         dim: index.dim(),
-        // After a rebalance, the id of a vector may differ from its number.
+        // After a rebalance, the id of a vector may differ from its node number.
         id_bytes: ClusterShape::id_bytes(inputs.next_id, false),
         clusters: stores.clusters(),
         vectors: nodes as u32,
