@@ -116,8 +116,8 @@ pub(crate) fn node_of(key: u64) -> u32 {
 }
 
 impl Frontier {
-    /// Sets L to `size`. If candidates may be refused, the list keeps up to `size * shares` other
-    /// candidates, and at most `most` in all.
+    /// Sets L to `size`. If candidates may be refused, the list keeps up to `size * shares`
+    /// candidates that are not refused, and at most `most` candidates in all.
     pub(crate) fn clear(&mut self, size: usize, shares: usize, most: usize) {
         self.keys.clear();
         self.entries.clear();
@@ -306,10 +306,10 @@ impl Frontier {
         None
     }
 
-    /// Takes the nearest unread candidate among the nearest `depth` that count. Of the refused
-    /// candidates in this range, it takes only those at the first positions. The number of these
-    /// positions is the number of candidates that count, plus the share `through` of the refused
-    /// candidates, and at least `depth`. Other refused candidates are taken later only if a nearer
+    /// Takes the nearest unread candidate, up to the `depth`-th candidate that is not refused. A
+    /// refused candidate is taken only if its position is below a limit: the number of candidates
+    /// in this range that are not refused, plus the share `through` of the refused candidates, and
+    /// at least `depth`. Refused candidates beyond the limit are taken later only if a nearer
     /// candidate is inserted.
     pub(crate) fn take_unread_among(&mut self, depth: usize, through: f64) -> Option<u64> {
         let until = match depth < self.size {

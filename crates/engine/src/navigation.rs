@@ -165,7 +165,7 @@ impl Navigation {
         }
     }
 
-    /// The rows of the index may be rounded.
+    /// The rows in the file of the index may be rounded.
     pub(crate) fn of_rows(
         file: NavigationFile,
         metric: Metric,

@@ -79,7 +79,7 @@ pub(super) fn replace_in_room(
     };
     let written = file
         .write_at(0, bytes)
-        // This frees the blocks that the file does not need.
+        // `set_len` frees the blocks that the file does not need.
         .and_then(|()| file.set_len(bytes.len() as u64))
         .and_then(|()| file.sync());
     drop(file);

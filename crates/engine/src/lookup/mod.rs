@@ -74,7 +74,7 @@ impl Rows {
 }
 
 struct Wanted {
-    /// Equal ids have the same position.
+    /// The position of each id in `vectors` and `found`.
     places: HashMap<u64, usize>,
     vectors: Vec<u8>,
     row_bytes: usize,

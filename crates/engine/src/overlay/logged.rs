@@ -11,8 +11,8 @@ use crate::Error;
 use crate::durable::{self, LogPosition};
 use crate::stores::columns::row_charge;
 
-/// The bytes of a vector in the fresh graph beyond its own: list, slot, and overhead of the
-/// allocator.
+/// The bytes that a vector takes in the fresh graph beyond its elements: list, slot, and overhead
+/// of the allocator.
 const BESIDE_FRESH: u64 = 300;
 
 /// The additional bytes of the first vector: tables, and one segment of the fresh graph.

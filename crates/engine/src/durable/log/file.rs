@@ -91,8 +91,8 @@ pub(super) fn create_with(
     file.finish()
 }
 
-/// Creates a file like [`create_with`], in the reserved blocks. If this fails, the reservation is
-/// removed.
+/// Creates a file like [`create_with`], in the reserved blocks. If the creation fails, the
+/// reservation is removed.
 pub(super) fn create_in_room(
     volume: &dyn Volume,
     header: LogHeader,

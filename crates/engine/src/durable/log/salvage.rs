@@ -2,8 +2,8 @@
 //!
 //! Each record has the number of its log, its offset and its sequence number, so a record can be
 //! recognised without earlier bytes. A log without a header is searched from its first byte on. A
-//! record is superseded unless its sequence number is below the first sequence number of each later
-//! log.
+//! later log supersedes the records of earlier logs from the first sequence number of the later log
+//! on.
 
 use stratann_layout::log::{EndReason, FIRST_RECORD, Gap};
 use stratann_layout::{BLOCK, LogHeader, LogRecord, LogShape, RecordPlace};

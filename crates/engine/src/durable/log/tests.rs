@@ -231,7 +231,7 @@ fn crash_everywhere(
     for at in 0..whole.operations() - begin {
         let (volume, mut world) = (before.fork(), world.clone());
         volume.fail_after(at, Failure::Crash);
-        // A failed sync of a dropped log is not reported.
+        // The work may report no error, since a drop of the log does not report a failed sync.
         let _ = work(&volume, durability, &mut world, steps);
         assert!(volume.has_crashed());
         for seed in 0..4 {

@@ -62,7 +62,7 @@ fn check_look_ups(
     }
 }
 
-/// By default, each layout and each update strategy at least once.
+/// By default, the cases have each layout and each update strategy at least once.
 pub(super) fn cases() -> Vec<Case> {
     if slow() {
         return CASES.to_vec();

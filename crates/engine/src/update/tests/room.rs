@@ -244,7 +244,8 @@ fn a_vector_that_got_no_page_leaves_no_row_of_a_node_that_is_not_there() {
     assert!(report.clean(), "{:?}", report.problems);
 }
 
-/// Some vectors are only in the log. Also returns the ids of all vectors.
+/// An index with reserved blocks, in which some vectors are only in the log. Also returns the ids
+/// of all vectors.
 fn with_room(case: Case, folder: &Path) -> (SimVolume, Vec<u64>) {
     let volume = base(case, folder);
     volume.gives_room();
