@@ -1,4 +1,4 @@
-//! Recommends a preset for a collection on a device, with its expected performance.
+//! Recommends a preset for a collection on a device, and predicts the performance of the preset.
 //!
 //! ```text
 //!   sample of the rows ──> each candidate built and searched in memory

@@ -255,7 +255,7 @@ impl SlotCache {
     }
 
     /// Removes all values of a key that were inserted before this call, under any stamp. The call
-    /// waits for threads that are writing them.
+    /// waits for threads that are writing such values.
     pub(crate) fn remove(&self, key: u32) {
         let Some(set) = self.sets.get(self.set_of(key)) else {
             return;
@@ -340,8 +340,8 @@ impl Set {
         ways
     }
 
-    /// Marks a way as being written (W1), and returns its earlier sequence. `None` if a thread
-    /// writes it.
+    /// Marks a way as being written (W1), and returns its earlier sequence. `None` if another
+    /// thread writes the way.
     fn take(&self, way: usize) -> Option<u32> {
         let sequence = self.sequences[way].load(Relaxed);
         if sequence & WRITING != 0 {

@@ -179,8 +179,8 @@ fn unseen(path: &Path, error: std::io::Error) -> Error {
     TierError::io("open", path.display().to_string(), 0, 0, error).into()
 }
 
-/// The right of one thread to open an index. If the open fails, a drop frees the memory reserved
-/// for it.
+/// The right of one thread to open an index. If the open fails, a drop of this value frees the
+/// memory that was reserved for the index.
 struct Opening<'a> {
     catalog: &'a Catalog,
     name: &'a str,
@@ -223,7 +223,7 @@ impl Catalog {
         Self::at(IndexPaths::directory(directory.as_ref())?, options)
     }
 
-    /// Creates a catalog of indexes at any paths, which are also their names.
+    /// Creates a catalog of indexes at any paths. The path of an index is also its name.
     ///
     /// # Errors
     /// The call fails if `paths` is empty, or if the memory budget is too small for the program and

@@ -37,7 +37,8 @@ use super::room::{is_room, replace_in_room};
 use crate::savepoint::is_savepoint;
 use crate::{Error, stored};
 
-/// A checkpoint that is being written. A drop before the commit removes its files.
+/// A checkpoint that is being written. A drop before the commit removes the files of the
+/// checkpoint.
 #[derive(Debug)]
 pub(crate) struct Checkpoint<'a> {
     volume: &'a dyn Volume,
