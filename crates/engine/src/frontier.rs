@@ -49,7 +49,8 @@ pub(crate) enum KeyIs {
     Exact,
 }
 
-/// The greatest estimated and exact distances at which a search reads a candidate.
+/// A search reads no candidate beyond these distances: `estimated` limits estimates by codes, and
+/// `exact` limits exact distances.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Bounds {
     pub(crate) estimated: f32,
@@ -63,7 +64,7 @@ impl Bounds {
         } else {
             self.estimated
         };
-        // If the bound is NaN, all candidates are within it.
+        // If the bound is NaN, all candidates are within the bound.
         let beyond = distance_of(key) > bound;
         !beyond
     }
@@ -80,7 +81,7 @@ pub(crate) struct Frontier {
     live: usize,
     /// The start of the reserve. Candidates before it count.
     end: usize,
-    /// The largest number of candidates to keep, without refused candidates.
+    /// The largest number of candidates in the list that are not refused.
     room: usize,
     refused: usize,
     most: usize,
@@ -439,8 +440,8 @@ mod tests {
             prop_assert_eq!(&taken, &expected);
         }
 
-        // The final list has the nearest live candidates, and all deleted ones before the last of
-        // them.
+        // The final list has the nearest live candidates, and all deleted candidates before the
+        // last live candidate.
         #[test]
         fn the_deleted_take_no_place(
             distances in prop::collection::vec((-1e3f32..1e3, any::<bool>(), any::<bool>()), 1..200),

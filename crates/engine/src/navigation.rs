@@ -86,7 +86,7 @@ impl Rounding {
     }
 }
 
-/// The smallest step with which every element fits into a byte. `None` if there is none.
+/// The smallest step with which every element fits into a byte. `None` if no such step exists.
 fn step_of(floats: &[f32]) -> Option<f32> {
     let largest = floats.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
     let step = largest / STEPS;

@@ -35,7 +35,7 @@ pub(crate) struct Overlay {
     /// The graphs of vectors that no checkpoint has; two graphs during a merge.
     pub(crate) fresh: Vec<Arc<FreshGraph>>,
     pub(crate) deleted: Arc<Tombstones>,
-    /// The ids of live vectors that were inserted directly since the build.
+    /// The ids of live vectors that came by direct inserts since the build.
     pub(crate) inserted: Arc<RwLock<IdRanges>>,
 }
 
@@ -227,8 +227,8 @@ impl Dead<'_> {
     }
 
     /// Adds all dead nodes that have rows to `met`. `look` receives the ids with records that died
-    /// since the last call, in ascending order. It must call its function with each node of these
-    /// ids that has a row, and may call it with other nodes.
+    /// since the last call, in ascending order. `look` must call the given function with each node
+    /// of these ids that has a row, and may call it with other nodes.
     pub(crate) fn meet_rows(
         &self,
         look: impl FnOnce(&[u64], &mut dyn FnMut(u64, u32)) -> Result<(), Error>,

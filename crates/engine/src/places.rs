@@ -90,7 +90,8 @@ enum PlaceTier {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Remote {
-    /// The address: `host:port`, `shm:/path` of a server's socket for rings, or `ucx:host:port`.
+    /// The address: `host:port`, `shm:/path` (a server's socket for rings in shared memory), or
+    /// `ucx:host:port`.
     address: String,
     name: String,
     tls: bool,

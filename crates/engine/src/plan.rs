@@ -60,7 +60,7 @@ pub(crate) struct PageFile {
     pub(crate) several: usize,
     /// Whether a changed page is in memory in its old and its new version.
     pub(crate) doubled: bool,
-    /// Bytes that a query keeps of each candidate on these pages until it ends.
+    /// Bytes that a query keeps of each candidate on these pages until the query ends.
     pub(crate) candidate: usize,
 }
 
@@ -458,8 +458,8 @@ fn slices(needs: &Needs, value: &Value, left: u64) -> Vec<Slice> {
             saved: piece.hits * reads,
         }));
     }
-    // The order of slices of one file stays, since each slice saves less for each byte than the one
-    // before.
+    // The order of slices of one file stays, since each slice saves less for each byte than the
+    // slice before.
     slices.retain(|slice| slice.bytes > 0.0);
     slices.sort_by(|a, b| (b.saved / b.bytes).total_cmp(&(a.saved / a.bytes)));
     slices

@@ -1,7 +1,7 @@
 //! Memory for queries in flight, a part of a memory budget that all running searches share.
 //!
 //! A search reserves the memory that it needs, and beyond this memory at most half of the free
-//! memory. So a batch that chooses its own number of queries leaves memory to others.
+//! memory. So a batch that chooses its own number of queries leaves memory to other batches.
 //!
 //! If other searches have all memory, the search waits in the order of arrival. The wait is a
 //! future ([`Queued`]), so a submitted search occupies no thread while it waits.
@@ -44,8 +44,8 @@ impl State {
 pub(crate) struct Wanted {
     /// The number of queries for which memory is reserved as far as memory is free.
     pub(crate) needed: usize,
-    /// The largest number that the search can use. Beyond `needed`, at most half of the free memory
-    /// is reserved.
+    /// The largest number of queries that the search can use. Beyond `needed`, at most half of the
+    /// free memory is reserved.
     pub(crate) most: usize,
 }
 

@@ -17,7 +17,7 @@ pub(crate) fn crashes(at: u64) -> Vec<Crash> {
     }
 }
 
-/// A slow test visits every case. Other tests visit one of `few` cases, beginning with the first.
+/// A slow test visits every case. Other tests visit every `few`-th case, beginning with the first.
 pub(crate) fn step(few: usize) -> usize {
     if slow() { 1 } else { few }
 }
@@ -30,13 +30,14 @@ pub(crate) struct Crashed {
     pub(crate) modes: Vec<Crash>,
 }
 
-/// Makes machines that crash during one operation of `work`, and calls `check` with each. The work
-/// begins on a copy of `before`. `work` calls its second argument at each acknowledgement, `all`
-/// times if nothing fails. Returns the number of operations.
+/// Makes machines that crash during one operation of `work`, and calls `check` with each machine.
+/// The work begins on a copy of `before`. `work` calls its second argument at each acknowledgement,
+/// `all` times if nothing fails. Returns the number of operations.
 ///
-/// In slow tests, the work runs again for a crash at each operation. By default, the first, the
-/// last and every third operation have a crash. The work runs again for every twelfth operation.
-/// For each other operation, `check` gets a state that one run without failures recorded.
+/// In slow tests, the work runs again for a crash at each operation. By default, only the first,
+/// the last and every third operation have a crash. For every twelfth operation, the work runs
+/// again. For the rest of these operations, `check` gets a state that one run without failures
+/// recorded.
 ///
 /// `shift` chooses the operations and their crash modes ([`crashes`]). Each case of a test has
 /// another number.

@@ -63,7 +63,7 @@ pub struct Stats {
     pub bytes: Bytes,
     /// The bits of all lists, without the navigation graph, divided by the number of edges.
     pub bits_per_edge: f64,
-    /// The raw bytes of the vectors, divided by the bytes that they take on disk.
+    /// The raw bytes of the vectors, divided by the bytes of the vectors on disk.
     pub vector_ratio: f64,
     /// The bytes of the same vectors, graph, codes and navigation graph in the coupled layout.
     pub coupled_bytes: u64,
@@ -72,7 +72,7 @@ pub struct Stats {
     pub saved: f64,
     /// The saved share for graph and vectors only, the figure of papers.
     pub graph_and_vectors: GraphAndVectors,
-    /// The number of vectors of the checkpoint that were deleted or replaced after it.
+    /// The number of vectors of the checkpoint that were deleted or replaced after the checkpoint.
     pub deleted: u64,
     /// The number of deleted vectors whose records are still in segments, since a merge left these
     /// segments unchanged. If there are many such records, a later merge frees their space

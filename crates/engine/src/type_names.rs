@@ -158,7 +158,7 @@ fn elsewhere(name: &str) -> Option<ColumnType> {
 }
 
 fn alike(name: &str) -> Option<ColumnType> {
-    // A list of another type has no similar type here.
+    // No column type is similar to a list of another type.
     if name.trim().ends_with("[]") {
         return None;
     }

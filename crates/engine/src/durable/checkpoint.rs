@@ -42,12 +42,11 @@ use crate::{Error, stored};
 #[derive(Debug)]
 pub(crate) struct Checkpoint<'a> {
     volume: &'a dyn Volume,
-    /// The number in the names of the checkpoint's files, above that of any existing file.
+    /// The number in the names of the checkpoint's files, above the numbers of all existing files.
     number: u64,
     /// A number above the numbers of all existing logs.
     next_log: u64,
-    /// The process does not know which manifest is durable, or which files belong to which
-    /// manifest.
+    /// Whether it is unknown which manifest is durable, or which files belong to which manifest.
     undecided: bool,
     committed: bool,
 }
@@ -121,9 +120,9 @@ impl<'a> Checkpoint<'a> {
         }
     }
 
-    /// Puts the manifest in place. If the call fails, the previous checkpoint stays valid in this
-    /// process. After a crash, the previous checkpoint is valid too, unless the rename caused the
-    /// error.
+    /// Renames the new manifest to `MANIFEST`. If the call fails, the previous checkpoint stays
+    /// valid in this process. After a crash, the previous checkpoint is valid too, unless the
+    /// rename caused the error.
     pub(crate) fn commit(&mut self, manifest: &Manifest) -> Result<Committed, Error> {
         let (bytes, volume) = (manifest.encode(), self.volume);
         let before = Known::check(volume).inspect_err(|_| self.undecided = true)?;
@@ -271,7 +270,8 @@ impl Known {
         }
     }
 
-    /// Reads the manifest, and fails if a different manifest is known.
+    /// Reads the manifest, and fails if it differs from the manifest that this process last read or
+    /// wrote.
     fn check(volume: &dyn Volume) -> Result<Option<Vec<u8>>, Error> {
         volume.check_held()?;
         let now = match volume.read(MANIFEST) {

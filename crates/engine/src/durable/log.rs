@@ -18,8 +18,8 @@
 //!
 //! **If a sync fails**, the content of the disk is unknown, and a later successful sync would prove
 //! nothing. So the file gets no more records. [`Log::rotate`] copies the acknowledged records that
-//! may not be durable to the next file. The header of the next file has its first sequence number.
-//! A replay ignores records of the old file from this number on.
+//! may not be durable to the next file. The header of the next file has the sequence number of the
+//! first record in that file. A replay ignores records of the old file from this number on.
 //!
 //! **After a crash**, [`replay`] reads all files. If a sync failed in an earlier process, records
 //! after the last mark may exist only in the page cache. So the next file begins with a copy of
@@ -140,8 +140,8 @@ struct Batch {
 }
 
 impl Log {
-    /// Starts the next log as [`replay`] prescribes, or the first log, and makes it durable. The
-    /// caller has the lock of the volume.
+    /// Starts the next log as [`replay`] prescribes, or the first log, and makes this log durable.
+    /// The caller has the lock of the volume.
     ///
     /// All records that are not known to be durable are written again. After a failed sync in an
     /// earlier process, these records may be only in the page cache, and a later sync would not
@@ -347,7 +347,8 @@ impl Log {
         let wanted = state.written_sequence;
         loop {
             if state.durable_sequence >= wanted {
-                // If the file is broken, this caller should get the error already.
+                // If the file is broken, this call should report the error, not only the next
+                // append.
                 return shared.usable(&state);
             }
             shared.usable(&state)?;
@@ -493,7 +494,7 @@ impl Shared {
                 let error = Arc::new(failed.error);
                 let _ = batch.outcome.set(Err(error.clone()));
                 if failed.cut_off {
-                    // The sync of the cut also made the bytes before the cut durable.
+                    // The sync after the truncation also made the remaining bytes durable.
                     state.synced();
                     state.withdraw(error);
                 } else {
@@ -546,7 +547,7 @@ impl Shared {
     fn keep_room_again(&self, state: &mut State) -> Result<(), Error> {
         match self.volume.keep_room(LOG_ROOM, state.room) {
             Err(error @ TierError::NoSpace { .. }) => return Err(error.into()),
-            // After any other failure there may be space for records, so the log accepts them.
+            // After any other failure there may be space for records, so the log accepts records.
             Err(error) => tracing::debug!("no blocks are reserved for deletes: {error}"),
             Ok(_) => {}
         }

@@ -105,8 +105,8 @@ fn take(volume: &dyn Volume, name: &str) -> Result<Option<Box<dyn VolumeFile>>, 
     }
     match volume.open(name) {
         Ok(file) if file.is_empty() => Ok(Some(file)),
-        // An earlier attempt wrote to the file, or a backup shares it (a hard link). The next
-        // reservation makes another file.
+        // An earlier attempt wrote to the file, or a backup shares the file through a hard link.
+        // The next reservation makes another file.
         Ok(_) | Err(TierError::Missing { .. } | TierError::NotPlain { .. }) => Ok(None),
         Err(error) => Err(error),
     }

@@ -14,7 +14,7 @@ use crate::{Error, LiveIndex};
 const TRIES: usize = 8;
 
 impl Snapshot {
-    /// The nodes of the ids whose vectors were on storage at the read timestamp.
+    /// The node of each id whose vector was on storage at the read timestamp.
     pub(crate) fn nodes(
         &self,
         ids: &[u64],

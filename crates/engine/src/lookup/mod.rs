@@ -278,7 +278,7 @@ impl LookUp<'_> {
         }
     }
 
-    /// Records the vectors of these nodes, if they are live and have an id of the look-up.
+    /// Records the vectors of these nodes, if the nodes are live and have an id of the look-up.
     fn read(&self, nodes: Nodes<'_>, wanted: &mut Wanted) -> Result<(), Error> {
         let admission = self.admission();
         let exactness = match wanted.row_bytes {

@@ -330,8 +330,8 @@ impl FreshGraph {
         segments * segment + self.slots() * row + ids * entry + died + rows + row_bytes
     }
 
-    /// The bytes charged to a memory budget, equal to the charge for the log when the index is
-    /// reopened ([`logged_bytes`](super::logged::logged_bytes)).
+    /// The bytes charged to a memory budget. When the index is reopened, the charge for the log is
+    /// the same ([`logged_bytes`](super::logged::logged_bytes)).
     pub(crate) fn charged_bytes(&self) -> u64 {
         let first = if self.slots() > 0 { FIRST_FRESH } else { 0 };
         first + self.slots() as u64 * vector_charge(self.kernel.row_bytes()) + self.charged_rows()

@@ -14,11 +14,11 @@
 //! directory is synced. So a savepoint is always complete. The build has the lock of the volume of
 //! the index.
 //!
-//! **A savepoint is optional.** It has the hash of the *origin* of the build (`origin.rs`: BLAKE3
-//! of the rows, the options and the version). It also has the hash of its *input*: the origin and
-//! all other data on which its content depends, such as the order of the nodes. If a hash differs,
-//! or the savepoint is damaged, the build begins the stage from its start, without an error. If a
-//! savepoint cannot be written, the build warns once and writes none.
+//! **A savepoint is optional.** A savepoint has the hash of the *origin* of the build (`origin.rs`:
+//! BLAKE3 of the rows, the options and the version). A savepoint also has the hash of its *input*:
+//! the origin and all other data on which the content depends, such as the order of the nodes. If a
+//! hash differs, or the savepoint is damaged, the build begins the stage from its start, without an
+//! error. If a savepoint cannot be written, the build warns once, and writes no more savepoints.
 //!
 //! **The index is the same.** Each pass derives its random numbers from the seed, so with one
 //! thread, a resumed and an uninterrupted build write the same bits.
@@ -47,7 +47,7 @@ use crate::{Error, stored};
 use file::Head;
 use origin::Origin;
 
-/// A multiple of the duration of the last write, for the time between two savepoints.
+/// The least time between two savepoints, as a multiple of the duration of the last write.
 const WORTH: u32 = 20;
 
 const PREFIX: &str = "savepoint";

@@ -60,7 +60,7 @@ use stratann_layout::FileKind;
 /// The largest number of attempts. An attempt fails if the checkpoint changes, a log is removed, or
 /// an unfinished insert begins or ends.
 const TRIES: usize = 12;
-/// The attempts before the writer of this process is asked to make no checkpoints.
+/// After this number of attempts, the writer of this process makes no checkpoint during an attempt.
 const UNASKED: usize = 2;
 
 /// The result of a snapshot.

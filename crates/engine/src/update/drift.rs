@@ -60,7 +60,7 @@ const BESIDE_VECTOR: u64 = 256;
 /// Below this budget, an index open for changes uses all memory for inserts, and only
 /// [`Index::health`] takes a sample.
 const LEAST_BUDGET: u64 = 16 << 20;
-/// If either half of a sample has fewer nodes than this, the sample has no result.
+/// If either half of a sample has fewer nodes than this number, the sample has no result.
 const LEAST: usize = 32;
 /// An inserted vector has drifted if the error ratio of its code is above `TIMES` times a reference
 /// ratio. The share `BESIDE` of the older vectors has ratios up to the reference ratio.

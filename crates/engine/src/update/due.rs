@@ -319,8 +319,8 @@ impl LiveIndex {
             })
     }
 
-    /// Why a merge is due before the close. A small graph with 2.2 times the pages of a build is
-    /// also merged: otherwise the pages would stay until the next inserts.
+    /// Why a merge is due before the index is closed. A small graph with 2.2 times the pages of a
+    /// build is also merged: otherwise the pages would stay until the next inserts.
     fn due_at_rest(&self, when: &MergeWhen) -> Option<Due> {
         let Extents {
             stored,

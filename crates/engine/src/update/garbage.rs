@@ -62,7 +62,7 @@ pub(super) fn fates(segments: &[Held], capacity: u32, new: u64) -> Vec<Fate> {
     let anyway: u64 = of(&fates, Fate::Rewritten).into_iter().map(live).sum();
     let mut left = anyway + new;
     let mut candidates = of(&fates, Fate::Kept);
-    // Of equal shares of garbage, the oldest segment comes first.
+    // Of segments with equal shares of garbage, the oldest comes first.
     candidates.sort_by(|&a, &b| segments[b].garbage().total_cmp(&segments[a].garbage()));
     let worth = candidates
         .iter()

@@ -744,7 +744,7 @@ impl LiveIndex {
         self.volume.check_held()?;
         self.volume.check_path(&self.path)?;
         let directory = Directory::open(&self.path)?;
-        // Since the first check, the path may have been given to another directory.
+        // After the first check, the path may have been given to another directory.
         self.volume.check_path(&self.path)?;
         Ok(directory)
     }

@@ -47,7 +47,7 @@ pub(super) struct Inputs<'a> {
     /// The read timestamp at which vectors of `fresh` are merged.
     pub(super) epoch: u64,
     pub(super) fresh: &'a FreshGraph,
-    /// The position in the log where the changes begin that are not merged.
+    /// The position in the log after the last change that is merged.
     pub(super) log_from: LogFrom,
     pub(super) next_id: u64,
     pub(super) dead: u64,
@@ -189,7 +189,7 @@ fn removed(index: &Index, rows: &Rows) -> u64 {
 }
 
 /// Writes the checkpoint of an index without live vectors. The codebook is kept, since it may suit
-/// later vectors. The first merge with vectors checks this.
+/// later vectors. The first merge with vectors checks whether the codebook suits these vectors.
 fn empty(
     (volume, index): (&Arc<dyn Volume>, &Index),
     inputs: &Inputs<'_>,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   an even sample of the rows ─┬─ 4 of 5 rows: a trial codebook is trained on these rows
-//!                               └─ 1 of 5 rows: both codebooks encode these rows; which is nearer?
+//!                               └─ 1 of 5 rows: both codebooks encode these; which is nearer?
 //!   all rows, if they are few  ─── a codebook is trained on all of them: which code is nearer?
 //! ```
 //!

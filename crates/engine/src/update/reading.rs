@@ -152,7 +152,7 @@ impl<'a> Reading<'a> {
             return Ok(fresh + nodes.len());
         }
         if !without && nodes.len() < dead.rows_to_meet() {
-            // With fewer matches than dead ids, a look-up of each match is faster.
+            // If fewer nodes match than ids are dead, a look-up of each match is faster.
             let (mut windows, mut count) = (Windows::default(), fresh);
             for node in nodes.iter() {
                 let id = self.view.id_of(node, &mut windows)?;

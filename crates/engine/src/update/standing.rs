@@ -29,7 +29,8 @@ pub(crate) struct Standing<'a> {
     pub(crate) changes: bool,
 }
 
-/// An owned [`Standing`] of an index that changes, which keeps the files of its checkpoint.
+/// An owned [`Standing`] of an index that is open for changes. While this value exists, the files
+/// of its checkpoint stay.
 pub(crate) struct Held {
     snapshot: Snapshot,
     nodes: u32,

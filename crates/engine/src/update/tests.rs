@@ -607,7 +607,7 @@ fn a_crash_at_any_write_or_sync_loses_nothing_that_was_acknowledged() {
             crashed += crash_everywhere(case, &before, folder.path(), seeds.clone());
         }
     }
-    // Appends vectors that span pages after other such vectors.
+    // This case appends vectors that span pages after other vectors that span pages.
     let (folder, before) = (tempfile::tempdir().unwrap(), SimVolume::new());
     let volume = Arc::new(before.clone());
     build_wide(DECOUPLED, WIDE, BASE, volume, folder.path());

@@ -22,7 +22,7 @@ pub(super) struct LogFile {
 
 pub(super) struct Failed {
     pub(super) error: TierError,
-    /// Whether the file durably has its content from before the write.
+    /// Whether the file durably has the content that it had before the write.
     pub(super) cut_off: bool,
 }
 

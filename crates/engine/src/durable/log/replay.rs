@@ -13,7 +13,7 @@ use super::files::{LogPosition, log_name, numbers_in};
 use crate::Error;
 use crate::stored::name_of;
 
-/// The bytes of one read. The longest record has about half as many.
+/// The bytes of one read. The longest record has about half as many bytes.
 const PIECE: usize = 1 << 20;
 
 /// The number of attempts to read the marks. After these attempts, the marks count as damaged. A
@@ -301,7 +301,7 @@ pub(super) fn each_from(
 }
 
 /// For each log: the later log with the lowest first sequence number. From this number on, the
-/// later log supersedes the records of the log.
+/// later log supersedes the records of the earlier log.
 fn goes_on(logs: &[Reading]) -> Vec<Option<&Reading>> {
     let (mut next, mut of_each) = (None::<&Reading>, Vec::with_capacity(logs.len()));
     for log in logs.iter().rev() {

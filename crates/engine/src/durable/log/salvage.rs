@@ -18,8 +18,8 @@ use crate::stored::name_of;
 pub(crate) struct LostRecords {
     pub(crate) file: String,
     pub(crate) what: String,
-    /// The largest number of records that may be lost. 0: the log is damaged, but no record is
-    /// lost.
+    /// The largest number of records that may be lost. 0 means that the log is damaged, but no
+    /// record is lost.
     pub(crate) records: u64,
 }
 
@@ -279,8 +279,8 @@ impl Work {
     }
 }
 
-/// The number of records of full length without rows in `bytes` bytes, at least one if there are
-/// any.
+/// The number of records of full length without rows in `bytes` bytes, at least one if `bytes` is
+/// not 0.
 fn records_in(reading: &Reading, bytes: u64) -> u64 {
     bytes.div_ceil(reading.header.shape.vector_record() as u64)
 }

@@ -101,8 +101,8 @@ impl Segment {
             let version = words[0].load(Ordering::Acquire);
             if version.is_multiple_of(2) {
                 let degree = words[1].load(Ordering::Relaxed) as usize;
-                // During a write, the degree may be older or newer than the neighbours. But it
-                // never exceeds the capacity of a list.
+                // During a write, the degree may be older or newer than the neighbours. But the
+                // degree never exceeds the capacity of a list.
                 list.extend(
                     words[2..][..degree]
                         .iter()
@@ -146,7 +146,7 @@ impl Segment {
         });
     }
 
-    /// Appends a neighbour that is not in the list. Returns `false` if the list is full.
+    /// Appends a neighbour that is not in the list yet. Returns `false` if the list is full.
     pub(super) fn append(&self, at: usize, neighbour: u32, lock: &MutexGuard<'_, ()>) -> bool {
         let degree = self.words(at)[1].load(Ordering::Relaxed);
         if degree as usize + 2 >= self.stride {

@@ -1,5 +1,5 @@
-//! The strategy in which changes of lists wait in memory for their page, so that records stay on
-//! the same page as their neighbours.
+//! The strategy in which changes of lists wait in memory until their page is written, so that
+//! records stay on the same page as their neighbours.
 //!
 //! ```text
 //!   insert of p:   for each neighbour n:   pending[page of n] += (n: + p - the node that leaves)

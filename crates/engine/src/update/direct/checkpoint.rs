@@ -97,7 +97,7 @@ impl Direct {
             .deleted
             .all()
             .into_iter()
-            // A bound above all present nodes would also cover later nodes.
+            // A bound above the number of present nodes would also make later nodes dead.
             .map(|(id, bound)| (id, bound.min(nodes)))
             .collect();
         deleted.sort_unstable();

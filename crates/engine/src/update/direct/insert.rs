@@ -98,7 +98,7 @@ pub(super) struct Inserter<'a, N: NodePages> {
     row_element: Element,
     points: Vec<u8>,
     distances: Vec<f32>,
-    /// The list of the neighbour that may link to the new node.
+    /// The list of the current neighbour, which may link to the new node.
     pub(super) list: Vec<u32>,
     owner: Vec<f32>,
     vector: Vec<u8>,

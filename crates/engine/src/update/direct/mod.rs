@@ -93,7 +93,7 @@ const BATCH: usize = 64;
 /// The number of candidates of an insert beyond the degree (OdinANN §4.6).
 const BEYOND: usize = 32;
 /// The pages that an insert needs in memory, if the whole index is on storage. For usual degrees,
-/// an insert needs fewer.
+/// an insert needs fewer pages.
 const TIGHT_PAGES: u64 = 160;
 const STRIPES: usize = 1 << 12;
 /// The number of threads that write pages. These threads only wait for the device.

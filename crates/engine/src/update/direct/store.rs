@@ -51,7 +51,8 @@ struct State {
     /// Pages in the order of their timestamps. A page becomes free when all searches that began
     /// before its timestamp have ended.
     resting: VecDeque<(u64, u32, Use)>,
-    /// Pages that only the last checkpoint names. They are not reused before the next commit.
+    /// Pages that only the last checkpoint names. These pages are not reused before the next
+    /// commit.
     waiting: Vec<(u32, Use)>,
     /// The number of the present interval between two checkpoints.
     interval: u32,
@@ -219,7 +220,7 @@ impl PageStore {
             .leave(placement, page, Use::Empty, &self.kept);
     }
 
-    /// Queues a published page whose nodes are recorded for its write.
+    /// Queues a published page for its write. All nodes of the page must be recorded.
     pub(super) fn enqueue(&self, page: u32) {
         self.queue.lock().pages.push_back(page);
         self.work.notify_one();

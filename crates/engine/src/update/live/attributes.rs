@@ -176,8 +176,7 @@ impl LiveIndex {
             if look(&Reading::new(&state.index, &state.overlay, moment, ids))? {
                 return Ok(found);
             }
-            // A change may have moved a vector out of a part of the index before that part was
-            // read.
+            // A look-up may miss a vector that a change has moved meanwhile.
             let (now, last) = self.at_one_moment();
             if Arc::ptr_eq(&now, &state) && last == moment {
                 return Ok(found);

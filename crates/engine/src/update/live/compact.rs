@@ -38,7 +38,7 @@ use crate::{Error, plan};
 struct Frozen<'a> {
     live: &'a LiveIndex,
     state: Arc<State>,
-    /// The position in the log where the changes begin that are not merged.
+    /// The position in the log after the last change that is merged.
     log_from: LogPosition,
     /// The ids of dead records, each with a bound: records of the id on lower nodes are dead.
     removed: HashMap<u64, u32>,

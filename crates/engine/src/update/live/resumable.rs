@@ -430,8 +430,8 @@ impl LiveIndex {
         })
     }
 
-    /// Whether the call must resume `known`, or fails because of `known`. Otherwise the call
-    /// inserts all rows.
+    /// Whether the call resumes `known`, or must fail because of `known`, as `cut_off` says.
+    /// Otherwise the call inserts all rows.
     fn goes_on(
         &self,
         known: &BegunInsert,
@@ -655,7 +655,7 @@ fn content(vectors: &dyn VectorSource) -> Result<String, Error> {
     Ok(content.unwrap_or_default())
 }
 
-/// Reads the vector of a row, or returns `false` if there is none.
+/// Reads the vector of a row, or returns `false` if the row has no vector.
 type ReadRow<'a> = dyn FnMut(usize, &mut [u8]) -> Result<bool, Error> + 'a;
 
 /// `None` if a sampled vector is missing.

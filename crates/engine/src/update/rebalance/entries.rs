@@ -10,8 +10,8 @@ use crate::stores::ClusterStores;
 use crate::stores::clusters::Vectors;
 use crate::stores::clusters::reader::ClusterReader;
 
-/// The approximate bytes of vectors that stay in memory, since a neighbouring cluster may be split
-/// next.
+/// The approximate bytes of the vectors that stay in memory for a later split of a neighbouring
+/// cluster.
 const KEPT: usize = 8 << 20;
 
 #[derive(Clone)]

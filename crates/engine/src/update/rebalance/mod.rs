@@ -22,10 +22,11 @@
 //! can continue to search its files.
 //!
 //! A rewritten cluster leaves garbage in an earlier segment. A rebalance drops a segment if at most
-//! half of its bytes are live, or if its live bytes are no more than the rebalance writes. The live
-//! posting lists of a dropped segment are rewritten. So the number of segments is logarithmic in
-//! the number of inserted vectors. Files of the build stay until a merge, which is due when two
-//! fifths of the bytes are dead ([`Due::Garbage`](crate::Due::Garbage)).
+//! half of its bytes are live, or if the rebalance writes at least as many bytes as the live bytes
+//! of the segment. The live posting lists of a dropped segment are rewritten. So the number of
+//! segments is logarithmic in the number of inserted vectors. Files of the build stay until a
+//! merge, which is due when two fifths of the bytes are dead
+//! ([`Due::Garbage`](crate::Due::Garbage)).
 //!
 //! A deleted vector stays in clusters that are not rewritten, until a merge. Such a merge is due
 //! when a tenth of the vectors is deleted.

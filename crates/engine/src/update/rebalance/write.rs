@@ -310,7 +310,7 @@ fn placement(index: &Index, inputs: &Inputs<'_>, first: u32, new: &[New]) -> Pla
     let mut ids = IdRanges::of(&inputs.inserted);
     new.iter().for_each(|new| ids.insert(new.id));
     let removed = inputs.removed.iter();
-    // A bound above all present nodes would also cover the new nodes.
+    // A bound above the number of present nodes would also make the new nodes dead.
     let mut deleted: Vec<(u64, u32)> = removed
         .map(|(&id, &bound)| (id, bound.min(first)))
         .collect();

@@ -168,7 +168,7 @@ impl ReadQueue for WatchedQueue {
 
 const MANY: u64 = 500;
 
-/// Differs from the first vector of an id in the bit that `version` chooses.
+/// A vector that differs from the first vector of an id in one bit, which `version` chooses.
 pub(super) fn nearly(case: Case, id: u64, version: u64) -> Matrix {
     let mut bytes = vector(id, 0);
     let at = (version as usize - 1) % DIM;

@@ -40,7 +40,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Calls the function at the drop, even after a panic, so that waiting threads end.
+/// A drop calls the function, even after a panic, so that waiting threads end.
 struct Finally<F: FnMut()>(F);
 
 impl<F: FnMut()> Drop for Finally<F> {

@@ -63,7 +63,7 @@ fn open_watched(case: Case, volume: &SimVolume, folder: &Path) -> LiveIndex {
 
 const QUERIES: usize = 12;
 
-/// Searches find all results, except those that leading parts of vectors hide.
+/// Searches find all results, except results that leading parts of vectors hide.
 fn all(index: &LiveIndex) -> SearchOptions {
     let has_clusters = index.index().has_clusters();
     SearchOptions {
