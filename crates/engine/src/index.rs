@@ -820,8 +820,8 @@ impl Index {
     }
 }
 
-/// A writer that closes the index removes an empty log, and the next writer begins another log
-/// under the same name.
+/// Whether the error is a missing log. A writer that closes the index removes an empty log, and the
+/// next writer begins another log under the same name.
 fn is_of_a_log_that_went(error: &Error) -> bool {
     let Error::Tier(TierError::Missing { place, .. }) = error else {
         return false;

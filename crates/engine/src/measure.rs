@@ -22,7 +22,7 @@ use crate::progress::Silent;
 use crate::stores::heat::{Heat, LIST};
 use crate::{Error, SearchOptions, Strategy};
 
-/// A smaller collection fits into memory.
+/// A collection with fewer rows is not measured, since it fits into memory.
 pub(crate) const LEAST_ROWS: usize = 1_000;
 /// The number of rows for each query, and the largest number of queries.
 const ROWS_A_QUERY: usize = 250;

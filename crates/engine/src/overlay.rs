@@ -169,7 +169,7 @@ pub(crate) struct Tombstones {
     /// are stored with vectors, so the first search that meets a dead node must read its record. A
     /// table from ids to nodes would need memory for each vector.
     met: [RwLock<HashMap<u32, u32>>; SHARDS],
-    /// The timestamp up to which all dead nodes with rows are in `met`.
+    /// The timestamp up to which all dead nodes with attributes are in `met`.
     rows_met: Mutex<Option<u32>>,
 }
 
@@ -226,9 +226,9 @@ impl Dead<'_> {
         u64::from(self.at.saturating_sub(met))
     }
 
-    /// Adds all dead nodes that have rows to `met`. `look` receives the ids with records that died
-    /// since the last call, in ascending order. `look` must call the given function with each node
-    /// of these ids that has a row, and may call it with other nodes.
+    /// Adds all dead nodes with rows of attributes to `met`. `look` receives the ids with records
+    /// that died since the last call, in ascending order. `look` must call the given function with
+    /// each node of these ids that has a row, and may call it with other nodes.
     pub(crate) fn meet_rows(
         &self,
         look: impl FnOnce(&[u64], &mut dyn FnMut(u64, u32)) -> Result<(), Error>,

@@ -28,8 +28,9 @@ const MOST_QUERIES: u64 = 16;
 const QUERY_SHARE: u64 = 4;
 /// The memory that inserts get before searches get pages, if inserts need so much.
 const INSERTING: u64 = 1 << 20;
-/// The memory wanted for rows that wait for a checkpoint, if vectors are written to storage at
-/// once. `LEAST_ROWS` is enough for the longest row, and is reserved before pages of searches.
+/// The memory wanted for rows of attributes that wait for a checkpoint, if vectors are written to
+/// storage at once. `LEAST_ROWS` is enough for the longest row, and is reserved before pages of
+/// searches.
 pub(crate) const WAITING_ROWS: u64 = 8 << 20;
 const LEAST_ROWS: u64 = 1 << 20;
 /// The most memory, beyond the minimum, that is leased for changes of the smallest index.
@@ -228,7 +229,8 @@ impl MemoryPlan {
         self.inserting + self.changes + self.unused
     }
 
-    /// The most memory for rows that wait for a checkpoint, beside the memory of inserts.
+    /// The most memory for rows of attributes that wait for a checkpoint, in addition to the memory
+    /// of inserts.
     pub(crate) fn for_rows(&self) -> u64 {
         self.rows - self.rows / SORTING + self.changes - self.deleted + self.unused
     }

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A rename keeps the blocks of a file, so no other program can use them. Until `log.room` is
-//! reserved again, the index refuses new rows and accepts deletes. If the file system cannot
+//! reserved again, the index refuses inserts and accepts deletes. If the file system cannot
 //! preallocate blocks ([`Volume::keep_room`]), an index on a full disk accepts no deletes.
 
 use stratann_layout::LogRecord;

@@ -1,4 +1,5 @@
-//! Reads by id and by filter at one read timestamp, on storage and in memory.
+//! Reads by id and by filter at one read timestamp, on storage and in memory. A row has the
+//! attributes and the payload of one vector.
 //!
 //! ```text
 //!   an id ──> in memory at the timestamp? ────────────────────────────────────> its row

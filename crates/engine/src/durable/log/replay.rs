@@ -46,7 +46,7 @@ pub(crate) struct NextLog {
     /// The first replayed record that is not known to be durable. This record and all later records
     /// are written again.
     pub(crate) undurable: Option<RecordPlace>,
-    /// Whether the log with the undurable records may have rows.
+    /// Whether the log with the undurable records may have rows (attributes and payloads).
     pub(crate) rows: bool,
     /// The last log, if it can be continued: the log is whole and, by its mark, durable, and the
     /// next record follows the last record of the log.
@@ -223,9 +223,9 @@ pub(crate) fn replay(
 struct Logs {
     /// The logs that have a whole header.
     logs: Vec<Reading>,
-    /// A log after these logs that has a torn header.
+    /// A log that comes after these logs and has a torn header.
     torn: Option<Torn>,
-    /// A log before these logs whose header is not whole.
+    /// A log that comes before these logs and has no whole header.
     beheaded: Option<Torn>,
     /// The damage after these logs. It is reported after the records of these logs were passed on.
     damage: Option<Error>,

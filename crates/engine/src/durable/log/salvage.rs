@@ -279,8 +279,7 @@ impl Work {
     }
 }
 
-/// The number of records of full length without rows in `bytes` bytes, at least one if `bytes` is
-/// not 0.
+/// The number of records with a vector and without attributes that fill `bytes` bytes, rounded up.
 fn records_in(reading: &Reading, bytes: u64) -> u64 {
     bytes.div_ceil(reading.header.shape.vector_record() as u64)
 }

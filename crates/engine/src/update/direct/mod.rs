@@ -454,9 +454,9 @@ impl Direct {
             .expect("an index that takes direct inserts has a placement")
     }
 
-    /// Gives a new node its number, its code, its row, and its vector if vectors are stored apart
-    /// from lists. `place` chooses the page. If `place` fails, the node has no number. `None` if
-    /// memory is short.
+    /// Gives a new node its number, its code, its attributes, and its vector if vectors are stored
+    /// apart from lists. `place` chooses the page. If `place` fails, the node has no number. `None`
+    /// if memory is short.
     fn number<T>(
         &self,
         new_node: &NewNode<'_>,

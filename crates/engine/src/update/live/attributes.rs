@@ -1,4 +1,5 @@
-//! Sets attributes of vectors, together with vectors or alone, and reads them by id.
+//! Sets attributes of vectors, together with vectors or alone, and reads attributes by id. A row
+//! has the attributes and the payload of one vector.
 
 use std::collections::HashMap;
 use std::sync::Arc;

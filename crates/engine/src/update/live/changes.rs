@@ -232,8 +232,8 @@ impl LiveIndex {
         self.delete_known(&state, &built)
     }
 
-    /// Logs the deletion of ids, and hides their vectors. Each flag says whether the build has the
-    /// id. The caller holds the gate.
+    /// Logs the deletion of ids, and hides their vectors. Each flag says whether the last build or
+    /// merge stored the id. The caller holds the gate.
     pub(super) fn delete_known(&self, state: &State, ids: &[(u64, bool)]) -> Result<(), Error> {
         let records: Vec<_> = ids
             .iter()
@@ -473,8 +473,8 @@ impl LiveIndex {
     }
 }
 
-/// Makes a logged vector visible in memory. `built` has the ids that the build of the checkpoint
-/// has.
+/// Makes a logged vector visible in memory. `built` has the ids that the last build or merge
+/// stored.
 fn place(state: &State, record: &LogRecord<'_>, built: &HashSet<u64>) {
     let id = record.id();
     let row = record.row().map(RowBytes::from);

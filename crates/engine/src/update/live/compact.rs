@@ -119,7 +119,7 @@ impl LiveIndex {
         compacted
     }
 
-    /// Freezes the live rows for a merge. `None` if there is nothing to merge.
+    /// Freezes the present vectors for a merge. `None` if there is nothing to merge.
     fn freeze(&self, into: NextCheckpoint) -> Result<Option<Frozen<'_>>, Error> {
         let _gate = self.gate.write();
         let state = self.state();
@@ -331,7 +331,8 @@ impl LiveIndex {
             inserted.remove(id);
             deleted.insert_below(id, bound);
         }
-        // The rows that vectors received during the merge. Rows of deleted vectors are dropped.
+        // The attributes that vectors received during the merge. Attributes of deleted vectors are
+        // dropped.
         let gone_ids: HashSet<u64> = gone.iter().map(|&(id, _)| id).collect();
         let mut rows = std::mem::take(&mut *state.rows_since.lock());
         rows.retain(|id, _| !gone_ids.contains(id));

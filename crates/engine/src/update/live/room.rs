@@ -1,5 +1,6 @@
-//! Limits of memory for changes under a budget: for waiting vectors and rows, copies of pages, and
-//! rebalances. This module also reserves blocks, so that deletes are possible on a full disk.
+//! Limits of memory for changes under a budget: for waiting vectors and attributes, copies of
+//! pages, and rebalances. This module also reserves blocks, so that deletes are possible on a full
+//! disk.
 //!
 //! The charge for a change is the memory of its log record at the next open
 //! ([`logged_bytes`](crate::update::logged_bytes)). The limit is the memory that is available at
@@ -194,7 +195,7 @@ impl LiveIndex {
             return Ok(wanted);
         };
         let each = vector_charge(state.index.dim() * state.index.element().size());
-        // Tombstones and rows take memory that vectors cannot use.
+        // Tombstones and attributes take memory that vectors cannot use.
         let beside = state.overlay.deleted.memory_bytes() + waiting_rows(state);
         let on_their_way = needs.most(room.saturating_sub(beside), each);
         let memory = state.index.memory();

@@ -71,7 +71,7 @@ const SPLIT: u64 = 2;
 const GRAPH: u64 = 512;
 /// The bytes of an allocation beyond the allocated value, including reference counts.
 const ALLOCATION: u64 = 32;
-/// Bytes of buffers, and of rows that are kept for neighbouring clusters.
+/// Bytes of buffers, and of vectors that stay in memory for splits of neighbouring clusters.
 const BESIDE: u64 = 12 << 20;
 
 impl Needs {

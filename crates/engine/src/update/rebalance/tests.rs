@@ -114,8 +114,9 @@ fn astray(index: &Index) -> f64 {
 fn vectors_are_in_the_cluster_whose_head_is_nearest_though_what_comes_drifts() {
     let folder = tempfile::tempdir().unwrap();
     let rows = drifting(4_000);
-    // Without reassignment, the shares are .225, .164 and .186. The layouts without stored own
-    // clusters have higher limits, since they examine few vectors around a split cluster.
+    // Without reassignment, the shares of vectors outside the cluster of their nearest head are
+    // .225, .164 and .186. The layouts without stored own clusters have higher limits, since they
+    // examine few vectors around a split cluster.
     let most = [0.1, 0.15, 0.155];
     for (layout, most) in LAYOUTS.into_iter().zip(most) {
         let path = folder.path().join(layout.name());

@@ -161,7 +161,7 @@ fn rows_that_wait_for_a_checkpoint_are_bounded_by_their_bytes() {
                 .unwrap_or_else(|error| panic!("{case:?}: {error}"));
             most = most.max(waits());
         }
-        // 48 MB of rows were inserted.
+        // The attributes of all these calls have 48 MB.
         assert!(
             most <= room && room < 10 << 20,
             "{case:?}: {most} of {room}"
