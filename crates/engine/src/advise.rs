@@ -145,7 +145,8 @@ const LISTS: [usize; 15] = [
 ];
 const PROBES: [usize; 15] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192];
 const QUERIES: usize = 500;
-/// The first run loads tables into the processor's caches, and other work disturbs some runs.
+/// The number of runs of a measurement. The first run loads tables into the processor's caches, and
+/// other work disturbs some runs.
 const TURNS: usize = 5;
 
 struct Trial {

@@ -258,7 +258,7 @@ impl Navigation {
             return computations;
         };
         let is_tied = scratch.found().all(|(distance, _)| distance == first);
-        // A found vector that equals the query is nearest.
+        // No vector is nearer than a found vector that equals the query.
         let is_nearest = first == 0.0 && kernel.metric() != Metric::InnerProduct;
         if !is_tied || is_nearest || list >= nodes || nodes > LOOKED_AT {
             return computations;

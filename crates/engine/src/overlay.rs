@@ -382,7 +382,7 @@ impl Tombstones {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// All ids, each with the bound below which its records are dead.
+    /// All ids with dead records, each with the bound below which its records are dead.
     pub(crate) fn all(&self) -> HashMap<u64, u32> {
         let shards = self.shards.iter();
         shards

@@ -593,7 +593,8 @@ impl Shared {
         }
         let has_room = || self.volume.kept_room(&log_name(state.number));
         if state.broken.is_none() && state.room_is_taken && has_room()? > 0 {
-            // After a rotation, deletes cannot use the free blocks of the current file.
+            // After a rotation, deletes cannot use the free blocks of the current file. So other
+            // blocks are reserved first.
             self.keep_room_again(state)?;
         }
         self.begin_next(state, rows, false)

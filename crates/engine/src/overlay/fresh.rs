@@ -635,8 +635,8 @@ impl FreshGraph {
         pruner.prune(view, space, point, &self.parameters);
         chosen.clear();
         chosen.extend_from_slice(&pruner.chosen);
-        // Under the inner product, all vectors choose the long vectors as neighbours. So only the
-        // diverse neighbours may link back.
+        // Under the inner product, all vectors choose the same long vectors as neighbours. To spare
+        // the lists of these vectors, only diverse neighbours link back.
         let asked = match space.product {
             true => pruner.diverse,
             false => chosen.len(),

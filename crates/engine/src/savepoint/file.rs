@@ -274,7 +274,8 @@ impl Content {
         Ok(u32::from_le_bytes(bytes))
     }
 
-    /// All content before these blocks must have been returned, and more content must follow.
+    /// Reads the next blocks. All content before these blocks must have been returned, and more
+    /// content must follow.
     fn refill(&mut self) -> Result<(), Unfit> {
         let blocks = (self.left.div_ceil(PAYLOAD as u64)).min(WINDOW as u64) as usize;
         let mut bytes = vec![0; blocks * BLOCK];

@@ -246,7 +246,7 @@ fn keep(index: &Index, n: u32, first: u32, census: &Census) -> Result<KeptSegmen
     let (volume, manifest) = (&**index.volume(), index.manifest());
     let (_, _, entry) = reading::slotted(volume, manifest, FileKind::Vectors, Some(n))?;
     let chunks = reading::chunks(volume, manifest, n)?;
-    // `slotted` returns an error for a segment that does not exist.
+    // Segment `n` exists, since `slotted` returns an error for a missing segment.
     let before = &manifest.segments[n as usize];
     let chunks = chunks.with_dead(before.first, first, &census.dying);
     let (stored_first, _) = before.stored();

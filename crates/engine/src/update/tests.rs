@@ -112,7 +112,7 @@ impl Case {
         if self.keeps() { WIDE } else { DIM }
     }
 
-    /// Whether vectors span pages. With the paper's compression, no vector spans pages.
+    /// Whether vectors span pages. With [`Compression::Paper`], no vector spans pages.
     fn runs_on(self, dim: usize) -> bool {
         self.keeps() && (self.1 == Update::Relocate || dim > WIDE)
     }

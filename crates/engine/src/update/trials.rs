@@ -341,7 +341,7 @@ impl Trial<'_> {
         };
         let ends = self.threads.iter().map(|thread| thread.lock().events.len());
         let parts = least.into_iter().zip(ends).map(|((durable, done), end)| {
-            // A kill of the process loses no call that had returned.
+            // Calls that returned before a kill of the process survive the kill.
             (if killed { done } else { durable }, end)
         });
         Copied {

@@ -357,7 +357,7 @@ impl PageStore {
         (self.state.lock().pages.len() * size_of::<Page>()) as u64
     }
 
-    /// The pages that only the last checkpoint names, and the pages with nodes.
+    /// The number of pages that only the last checkpoint names, and the number of pages with nodes.
     pub(super) fn held(&self) -> (usize, usize) {
         let state = self.state.lock();
         let queues = state.resting.len() + state.waiting.len();

@@ -200,7 +200,8 @@ impl LiveIndex {
         let on_their_way = needs.most(room.saturating_sub(beside), each);
         let memory = state.index.memory();
         let waiting = memory.for_waiting().saturating_sub(beside) / each;
-        // The number is checked only between two batches of inserts, so one batch must fit, too.
+        // The number of waiting vectors is checked only between two batches of inserts, so one
+        // batch must fit, too.
         let most = on_their_way.min(waiting).saturating_sub(BATCH as u64);
         Ok(wanted.min(most.max(1)))
     }

@@ -94,9 +94,9 @@ pub(super) struct Changes<'a> {
     stored: Stored<'a>,
     pub(super) heads: AmendedHeads,
     closure: Closure,
-    /// A cluster with a larger weight is split.
+    /// A cluster with a weight above this number is split.
     most: usize,
-    /// A cluster with more members is examined.
+    /// A cluster with more members than this number is examined.
     look_at: usize,
     /// The vectors that join each cluster. The other members of the cluster are on storage or in
     /// `whole`.

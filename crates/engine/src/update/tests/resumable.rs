@@ -487,7 +487,8 @@ fn what_is_refused_before_the_first_row_is_no_insert_that_was_cut_off() {
     }
 }
 
-/// The last ids may belong to other rows, or some rows were deleted.
+/// If not all given ids are in the index, the last ids may belong to other rows, or some rows were
+/// deleted.
 #[test]
 fn given_ids_that_are_not_all_in_are_not_gone_on_with() {
     let case = Case(Layout::Packed, Update::Merge);
