@@ -159,8 +159,8 @@ struct Trial {
 
 const FOLDERS: u32 = 16;
 
-/// If memory is bounded, systems that keep almost nothing in memory are added to the baselines for
-/// an SSD and to the systems of the paper on second-tier memory (Figures 9 and 12).
+/// The candidates are the baselines for an SSD, and the systems of the paper on second-tier memory
+/// (Figures 9 and 12). If memory is bounded, systems that keep almost nothing in memory are added.
 fn trials(memory: Option<u64>) -> Vec<Trial> {
     let graph = |preset, degree, growth| Trial {
         preset,

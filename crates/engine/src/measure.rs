@@ -28,7 +28,8 @@ pub(crate) const LEAST_ROWS: usize = 1_000;
 const ROWS_A_QUERY: usize = 250;
 const MOST_QUERIES: usize = 20_000;
 const BEAM: usize = 4;
-/// The shares of the hottest pages for which the share of hits is recorded.
+/// For each of these shares of the hottest pages, the build records the share of reads that these
+/// pages serve.
 const SHARES: [f64; 9] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0];
 
 pub(crate) fn sample_size(rows: usize) -> usize {

@@ -25,9 +25,9 @@
 //! of a place does no harm. With a symbolic link in the index folder, a file can be stored
 //! elsewhere without a second copy.
 //!
-//! **A copy belongs to one checkpoint of one index.** The name of the copy's folder has hashes of
-//! the path of the index and of the MANIFEST, in which each checkpoint has a random number
-//! (`tier/src/copies/folder.rs`). Copies of earlier checkpoints are removed when no process uses
+//! **A copy belongs to one checkpoint of one index.** The name of the copy's folder has two hashes,
+//! of the path of the index and of the MANIFEST (`tier/src/copies/folder.rs`). The MANIFEST of each
+//! checkpoint has a random number. Copies of earlier checkpoints are removed when no process uses
 //! them.
 //!
 //! An index folder that is copied to another machine has the same random number, so both machines

@@ -92,11 +92,12 @@ pub(crate) struct Needs {
     pub(crate) navigation: u64,
     /// Memory of the log's contents.
     pub(crate) changes: u64,
-    /// The vectors deleted since the last merge. The need is met as far as memory is available.
+    /// Bytes for the vectors that were deleted since the last merge. The need is met as far as
+    /// memory is available.
     pub(crate) deleted: u64,
-    /// Memory that the caller holds beside the index: queries, results, threads beyond two.
+    /// Memory that the caller uses in addition to the index: queries, results, threads beyond two.
     pub(crate) beside: u64,
-    /// Memory wanted for inserts beside a search: pages that inserts hold, and pending changes.
+    /// Memory wanted for inserts beside a search: pages that inserts keep, and pending changes.
     pub(crate) inserting: u64,
     pub(crate) rows: u64,
     pub(crate) places: u64,
@@ -173,7 +174,7 @@ pub struct MemoryPlan {
     /// The budget. With `None`, the plan has only the data that every search needs, and one query
     /// in flight.
     pub budget: Option<u64>,
-    /// The program and its threads, and memory that the caller holds beside the index.
+    /// The program and its threads, and memory that the caller uses in addition to the index.
     pub program: u64,
     /// State and pages of the queries in flight.
     pub queries: u64,
@@ -276,7 +277,8 @@ pub(crate) fn segment_memory(budget: Option<u64>) -> u64 {
     budget.map_or(SORT, |budget| (budget / SORT_SHARE).clamp(LEAST_SORT, SORT))
 }
 
-/// Bytes of a query in flight: its filter of scored nodes, and the pages that the query holds.
+/// Bytes of a query in flight: its filter of scored nodes, and the pages that the query keeps in
+/// memory.
 pub(crate) fn query_bytes(list: usize, page_bytes: usize) -> u64 {
     (crate::visited::Visited::bytes(list) + held_pages(list) * page_bytes) as u64
 }

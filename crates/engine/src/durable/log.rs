@@ -28,8 +28,8 @@
 //!
 //! **Reserved blocks** (`log.room`, [`room`](super::room)) let deletes succeed on a full disk: the
 //! log continues in this file, and accepts only deletes until another file is reserved. If a
-//! process finds no space for a new file, it continues the last log, provided that the mark shows
-//! all of that log as durable. Otherwise the process uses the reserved file.
+//! process finds no space for a new file, and the mark of the last log shows that all of this log
+//! is durable, the process continues this log. Otherwise the process uses the reserved file.
 //!
 //! **Rows.** A row has the attributes and the payload of a vector. Earlier versions of StratANN
 //! cannot read records with rows. So the first record with rows begins a file of a later format

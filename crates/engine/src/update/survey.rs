@@ -166,7 +166,7 @@ fn in_place<'a>(
     progress: &dyn Progress,
 ) -> Result<(IndexRows<'a>, Rows), Error> {
     let mut census: Vec<Census> = segments.iter().map(|_| Census::default()).collect();
-    // Rows are numbered after the decision which segments are kept.
+    // The segments to keep are chosen first, and then the rows are numbered.
     let mut id_of = vec![0; index.nodes()];
     let mut row_of = vec![NOWHERE; index.nodes()];
     each_vector_page(index, progress, &mut |n, segment, page, view| {

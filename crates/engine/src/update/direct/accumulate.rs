@@ -373,8 +373,8 @@ fn collect<N: Composable>(
 
 fn amended(list: &mut Vec<u32>, waiting: &Waiting, node: u32, direct: &Direct) {
     apply(&waiting.changes, node, list);
-    // Two concurrent inserts may make a list too long. Then older nodes leave, except nodes to
-    // which no other list links.
+    // Two concurrent inserts may make a list too long. Then older nodes leave. A node stays if no
+    // other list links to the node.
     let lists = &direct.placement().lists;
     for _ in direct.degree..list.len() {
         let leaves = list.iter().position(|&link| lists.leave(link));

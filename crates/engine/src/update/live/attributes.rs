@@ -473,8 +473,8 @@ impl LiveIndex {
                     return self.log_and_set(&state, ids, (&mut rows, cleared), &nodes);
                 }
             }
-            // This thread does not hold the gate here. If a merge or a move of vectors to storage
-            // finishes meanwhile, the loop tries again.
+            // This thread does not hold the lock `gate` here. If a merge or a move of vectors to
+            // storage finishes meanwhile, the loop tries again.
             let snapshot = self.at_present();
             places.nodes = snapshot.nodes(&all[first..], &Silent)?;
             places.of = Some(snapshot.index);
@@ -500,8 +500,8 @@ impl LiveIndex {
         self.log_and_set(&state, ids, (&mut rows, cleared), &nodes)
     }
 
-    /// The caller holds the gate. If `cleared` is given, a vector keeps the attributes and payload
-    /// that its new row does not name.
+    /// The caller holds the lock `gate`. If `cleared` is given, a vector keeps the attributes and
+    /// payload that its new row does not name.
     fn log_and_set(
         &self,
         state: &State,

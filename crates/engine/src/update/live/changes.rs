@@ -218,7 +218,7 @@ impl LiveIndex {
         let _reservation = self.reserved.all(ids, progress)?;
         let _gate = self.gate.read();
         // The commit of a merge may have stopped all changes, so the health is checked under the
-        // gate.
+        // lock `gate`.
         self.health.check()?;
         let state = self.state();
         let mut built = Vec::with_capacity(ids.len());
@@ -233,7 +233,7 @@ impl LiveIndex {
     }
 
     /// Logs the deletion of ids, and hides their vectors. Each flag says whether the last build or
-    /// merge stored the id. The caller holds the gate.
+    /// merge stored the id. The caller holds the lock `gate`.
     pub(super) fn delete_known(&self, state: &State, ids: &[(u64, bool)]) -> Result<(), Error> {
         let records: Vec<_> = ids
             .iter()

@@ -316,7 +316,7 @@ impl LiveIndex {
         Ok(report)
     }
 
-    /// The state after the commit of a merged index. The caller holds the gate.
+    /// The state after the commit of a merged index. The caller holds the lock `gate`.
     fn next_state(&self, state: &State, index: Arc<Index>, ids: StoredIds) -> Result<State, Error> {
         let since = state.since.as_ref().map(|since| since.all());
         // A tombstone covers only nodes below its bound. Later nodes may be live under the same id.

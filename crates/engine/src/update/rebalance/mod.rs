@@ -21,9 +21,9 @@
 //! file. No file is overwritten, so the previous checkpoint survives a crash, and other processes
 //! can continue to search its files.
 //!
-//! A rewritten cluster leaves garbage in an earlier segment. A rebalance drops a segment if at most
-//! half of its bytes are live, or if the rebalance writes at least as many bytes as the live bytes
-//! of the segment. The live posting lists of a dropped segment are rewritten. So the number of
+//! A rewritten cluster leaves garbage in an earlier segment. A rebalance drops a segment with few
+//! live bytes: at most half of all bytes of the segment, or at most the bytes that the rebalance
+//! writes anyway. The live posting lists of a dropped segment are rewritten. So the number of
 //! segments is logarithmic in the number of inserted vectors. Files of the build stay until a
 //! merge, which is due when two fifths of the bytes are dead
 //! ([`Due::Garbage`](crate::Due::Garbage)).

@@ -223,9 +223,9 @@ impl Writing<'_> {
         Ok((amended, vec![file]))
     }
 
-    /// Drops each segment whose live bytes are at most half of all bytes of the segment, or at most
-    /// the bytes that the rebalance writes. Clusters with live posting lists in dropped segments
-    /// join `wanted`.
+    /// Drops each segment with few live bytes: at most half of all bytes of the segment, or at most
+    /// the bytes that the rebalance writes anyway. Clusters with live posting lists in dropped
+    /// segments join `wanted`.
     fn absorb(&self, segments: &mut Vec<ExtentSegment>, wanted: &mut BTreeSet<u32>) {
         let bytes_of = |cluster: u32| match cluster < self.stores.clusters() {
             true => self.stores.place(cluster).bytes as u64,
