@@ -76,8 +76,8 @@ impl fmt::Display for Fill {
     }
 }
 
-/// On photo-sift-100k, these degrees need about the same number of reads for a recall. Degrees of
-/// 16 and 64 need more.
+/// On photo-sift-100k, these degrees need about the same number of reads for the same recall. The
+/// degrees 16 and 64 need more reads.
 const USUAL_DEGREES: std::ops::RangeInclusive<usize> = 24..=40;
 
 /// The largest degree with the fewest blocks to read for a node.

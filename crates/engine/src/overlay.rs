@@ -130,7 +130,8 @@ impl Overlay {
     }
 }
 
-/// An entry of a hash table has sixteen bytes and a control byte. The table is two thirds full.
+/// The bytes of an entry of a hash table: sixteen bytes and a control byte, in a table that is two
+/// thirds full.
 const STONE: u64 = 26;
 /// A dead id also takes sixteen bytes in a checkpoint's list, and twenty in the table `met`.
 pub(crate) const TOMBSTONE: u64 = STONE + 16 + 20;

@@ -517,8 +517,8 @@ struct Value {
 
 impl Value {
     fn of(measured: Option<&Measured>) -> Self {
-        // Without a measurement, pages are equally hot and the navigation graph saves a quarter of
-        // the reads.
+        // Without a measurement, the planner assumes that all pages are equally hot, and that the
+        // navigation graph saves a quarter of the reads.
         let flat = vec![HotShare {
             share: 1.0,
             hits: 1.0,

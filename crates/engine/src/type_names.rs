@@ -207,7 +207,7 @@ mod tests {
         ] {
             assert_eq!(column_type(name).unwrap_err().meant, Some(kind), "{name}");
         }
-        // A list of another type is no single value of that type.
+        // These names get no suggestion. A list of another type is no single value of that type.
         for name in [
             "",
             "3",

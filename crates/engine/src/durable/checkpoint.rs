@@ -103,7 +103,7 @@ impl<'a> Checkpoint<'a> {
         self.next_log
     }
 
-    /// `n` is the number of the file from 0, if an index has several files of this kind.
+    /// If an index has several files of this kind, `n` is the number of the file, from 0.
     pub(crate) fn create(
         &self,
         kind: FileKind,

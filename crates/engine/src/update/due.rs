@@ -60,8 +60,8 @@ pub enum Due {
     /// The number of vectors that wait in memory, as a share of the number on storage. Waiting
     /// attributes count as vectors of the same size.
     Logged(f64),
-    /// The dead bytes of clusters as a share of their files. In a graph: the pages beyond the
-    /// number that a build would need, as a share of all pages.
+    /// The dead bytes of clusters as a share of the bytes of their files. In a graph: the pages
+    /// beyond the number that a build would need, as a share of all pages.
     Garbage(f64),
     /// The reads of a probe of a cluster, as a multiple of the reads after the build.
     Scattered(f64),

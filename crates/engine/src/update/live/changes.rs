@@ -403,7 +403,8 @@ impl LiveIndex {
             }
         }
         drop(stage);
-        // If the inserted vectors have drifted, later searches examine more candidates.
+        // This call checks for drift. If the inserted vectors have drifted, later searches examine
+        // more candidates.
         self.look_if_many_came();
         Ok(())
     }

@@ -113,7 +113,7 @@ impl LiveIndex {
         }
         match self.drain_few(progress) {
             Ok(()) | Err(Error::Interrupted) => {}
-            // These vectors stay in memory and in the log.
+            // The vectors that were not moved stay in memory and in the log.
             Err(error) => self.health.trouble(Concern::Vectors, &error),
         }
         compacted

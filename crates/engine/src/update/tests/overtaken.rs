@@ -211,8 +211,8 @@ fn nearest_with(live: &LiveIndex, id: u64, list: usize) -> u64 {
     live.search(&query, &options).unwrap().ids[0]
 }
 
-/// A search waits a tenth of a second for a node that moves between pages. A faster search has not
-/// given up on any node.
+/// A search waits a tenth of a second for a node that moves between pages, and then gives up on
+/// this node. A search that took less than this time gave up on no node.
 const GIVES_UP: Duration = Duration::from_millis(90);
 
 /// A preempted writer may move a node for longer than a search waits, so a search that gave up is
