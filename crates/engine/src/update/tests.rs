@@ -615,7 +615,7 @@ fn a_crash_at_any_write_or_sync_loses_nothing_that_was_acknowledged() {
     assert!(crashed >= 250, "{crashed} crashes");
 }
 
-/// All crash modes in the slow tests, one mode by default. Returns the number of crashes.
+/// Uses all crash modes in the slow tests, and one mode by default. Returns the number of crashes.
 fn crash_everywhere(
     case: Case,
     before: &SimVolume,
