@@ -1,4 +1,4 @@
-//! Recommends a preset for a collection on a device, with its expected performance.
+//! Recommends a preset for a collection on a device, and predicts the performance of the preset.
 //!
 //! ```text
 //!   sample of the rows ──> each candidate built and searched in memory
@@ -114,7 +114,7 @@ pub struct Candidate {
     /// The largest number of clusters that a vector may be in, in a cluster index.
     pub replicas: Option<usize>,
     /// The smallest tried list size with which the sample met the recall target, or the largest
-    /// tried one. In a cluster index, a number of probes.
+    /// tried list size. In a cluster index, a number of probes.
     pub list: usize,
     /// The recall with this list size or number of probes.
     pub recall: f64,
@@ -145,7 +145,8 @@ const LISTS: [usize; 15] = [
 ];
 const PROBES: [usize; 15] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192];
 const QUERIES: usize = 500;
-/// The first run loads tables into the processor's caches, and other work disturbs some runs.
+/// The number of runs of a measurement. The first run loads tables into the processor's caches, and
+/// other work disturbs some runs.
 const TURNS: usize = 5;
 
 struct Trial {
@@ -158,8 +159,8 @@ struct Trial {
 
 const FOLDERS: u32 = 16;
 
-/// If memory is bounded, systems that keep almost nothing in memory are added to the baselines for
-/// an SSD and to the systems of the paper on second-tier memory (Figures 9 and 12).
+/// The candidates are the baselines for an SSD, and the systems of the paper on second-tier memory
+/// (Figures 9 and 12). If memory is bounded, systems that keep almost nothing in memory are added.
 fn trials(memory: Option<u64>) -> Vec<Trial> {
     let graph = |preset, degree, growth| Trial {
         preset,
@@ -201,8 +202,8 @@ fn trials(memory: Option<u64>) -> Vec<Trial> {
 /// Recommends candidates for the vectors of a source. Candidates that fit the options come first,
 /// and then candidates with more queries a second.
 ///
-/// The queries are from `asked`. If it is `None`, they are rows of the source, which are not
-/// indexed. The small indexes are built in `scratch`, an existing folder.
+/// The queries are from `asked`. If `asked` is `None`, the queries are rows of the source that are
+/// not indexed. The small indexes are built in `scratch`, an existing folder.
 ///
 /// # Errors
 /// The call fails if options are out of range, if the source has too few rows, if queries have
@@ -313,7 +314,8 @@ fn sample(
     Ok((matrix(base, source)?, matrix(queries, source)?))
 }
 
-/// Reads `taken` evenly spaced rows of a source. The second part of the result has `asked` of them.
+/// Reads `taken` evenly spaced rows of a source. The second part of the result has `asked` of these
+/// rows.
 fn spread(source: &dyn VectorSource, taken: usize, asked: usize) -> Result<[Vec<u8>; 2], Error> {
     let rows = source.rows();
     let mut parts = [Vec::new(), Vec::new()];
@@ -450,7 +452,7 @@ impl Tried<'_> {
             reads,
             bytes: counters.bytes_read as f64 / queries,
             // A cluster search reads all posting lists in one round. Members of other groups need a
-            // second.
+            // second round.
             rounds: match trial.replicas {
                 Some(_) => 1.0 + f64::from(u8::from(counters.stray_reads > 0)),
                 // While a pipelined search approaches its results, its width is 4.
@@ -497,8 +499,8 @@ impl Tried<'_> {
             .unwrap_or(bounds[0]);
         let scale = |bytes: u64| (bytes as f64 * rows as f64 / sampled as f64) as u64;
         let stats = index.stats();
-        // The size of a codebook does not depend on the number of rows. It differs in memory and on
-        // disk.
+        // The size of a codebook does not depend on the number of rows. This size is different in
+        // memory and on disk.
         let plan = index.memory();
         let fixed = plan.codebook;
         let codebook = index.manifest().file(FileKind::Codebook.name());
@@ -551,7 +553,7 @@ fn device_time(model: &DeviceModel, reads: f64, bytes: f64) -> f64 {
 }
 
 /// The CPU seconds of a request to the device, beyond a read of this machine's memory.
-/// `bench/second-tier.toml` and `bench/second-tier-text.toml` measured them.
+/// `bench/second-tier.toml` and `bench/second-tier-text.toml` measured these times.
 fn request_cpu(device: Option<DeviceKind>) -> f64 {
     match device {
         None => 0.0,
@@ -667,7 +669,8 @@ mod tests {
         assert_eq!(device_time(&DeviceKind::Ssd.model(), 0.0, 0.0), 0.0);
         for kind in DeviceKind::ALL {
             let model = kind.model();
-            // Small reads of as many bytes need at least the transfer time of one large read.
+            // One large read takes about its transfer time. Many small reads with the same number
+            // of bytes take longer.
             let large = device_time(&model, 1.0, 1e6);
             let link = 1e6 / (model.bandwidth as f64 * 1e6);
             assert!(large >= link && large < 1.05 * link, "{kind}: {large}");

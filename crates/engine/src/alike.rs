@@ -49,7 +49,7 @@ pub(crate) fn is_slip(new: &str, old: &str) -> bool {
         new.chars().flat_map(char::to_lowercase).collect(),
         old.chars().flat_map(char::to_lowercase).collect(),
     );
-    // Equal ends do not change the distance. Without them, most pairs need no computation.
+    // Equal ends do not change the distance. Without equal ends, most pairs need no computation.
     let shorter = one.len().min(other.len());
     let front = one.iter().zip(&other).take_while(|(a, b)| a == b).count();
     let back = one.iter().rev().zip(other.iter().rev());

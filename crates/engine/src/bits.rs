@@ -21,7 +21,8 @@ impl Bits {
         word.is_some_and(|word| word >> (at % WORD) & 1 == 1)
     }
 
-    /// False if the set already had the number, or has no bit for it.
+    /// Returns `false` if the set already has the number, or if the number is too large for the
+    /// set.
     pub(crate) fn add(&mut self, at: u64) -> bool {
         let fresh = self.takes(at) && !self.has(at);
         if fresh {

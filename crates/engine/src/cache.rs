@@ -1,5 +1,5 @@
-//! The cache of hot records. It has values of bounded length by node, and all search threads share
-//! it without a lock.
+//! The cache of hot records. The cache has values of bounded length, with nodes as keys. All search
+//! threads share the cache without a lock.
 //!
 //! ```text
 //!   node ─hash→ set   tags       k  k  k  k  k  k  k  k   the node in each of the eight ways
@@ -9,9 +9,9 @@
 //!   slots │ length:4 stamp:4 │ value … │ length:4 stamp:4 │ value … │ …    one for each way
 //! ```
 //!
-//! This is the cache of hot compressed neighbour lists of DecoupleVS (§3.4), which evicts the least
-//! recently used entry of the whole cache. Here a key belongs to one set of eight *ways*, and CLOCK
-//! approximates that policy within the set. So hits never wait for each other.
+//! In DecoupleVS (§3.4), the cache of hot compressed neighbour lists evicts the least recently used
+//! entry of the whole cache. Here a key belongs to one set of eight *ways*, and CLOCK approximates
+//! this policy within the set. So hits never wait for each other.
 //!
 //! The cache may lose any value at any time: while a thread writes a way, a look-up of its key
 //! misses and an insert does nothing. A returned value is never torn, and it is the right value if
@@ -25,12 +25,13 @@
 //! - *on another page* (`stores/topology/placement.rs`). No search looks for the stamp of the old
 //!   page. Before the placement records that a node returns to a page of the same number, the
 //!   writer [removes](SlotCache::remove) the node from the cache. A page is reused only after all
-//!   searches that may have read it have ended, so no thread caches its older record afterwards.
+//!   searches that may have read it have ended, so no thread caches an older record of the page
+//!   afterwards.
 //! - *in the same place*, in the inline layout. Searches look among dirty pages before the cache.
 //!   The writer first makes the page dirty, and then removes its nodes from the cache. A search
-//!   that has cached a record then removes the record if its page is dirty. In each of the two
-//!   threads a fence separates the two steps, so one of the threads sees the other thread's first
-//!   step.
+//!   first caches a record, and then removes the record from the cache if the page is dirty. In
+//!   each of the two threads a fence separates the two steps, so one of the threads sees the other
+//!   thread's first step.
 //!
 //! # Why no read is torn
 //!
@@ -117,7 +118,8 @@ fn hash(key: u32) -> u64 {
 }
 
 impl SlotCache {
-    /// Refuses a cache that is too large for memory. [`new`](Self::new) would end the process.
+    /// Refuses a cache that is too large for memory. Without this check, [`new`](Self::new) would
+    /// end the process.
     pub(crate) fn check_room(capacity_entries: usize, slot_bytes: usize) -> Result<(), Error> {
         let words = capacity_entries.checked_mul(slot_words(slot_bytes));
         let bytes = words.and_then(|words| words.checked_mul(size_of::<u64>()));
@@ -253,7 +255,7 @@ impl SlotCache {
     }
 
     /// Removes all values of a key that were inserted before this call, under any stamp. The call
-    /// waits for threads that are writing them.
+    /// waits for threads that are writing such values.
     pub(crate) fn remove(&self, key: u32) {
         let Some(set) = self.sets.get(self.set_of(key)) else {
             return;
@@ -338,8 +340,8 @@ impl Set {
         ways
     }
 
-    /// Marks a way as being written (W1), and returns its earlier sequence. `None` if a thread
-    /// writes it.
+    /// Marks a way as being written (W1), and returns its earlier sequence. `None` if another
+    /// thread writes the way.
     fn take(&self, way: usize) -> Option<u32> {
         let sequence = self.sequences[way].load(Relaxed);
         if sequence & WRITING != 0 {
@@ -350,8 +352,8 @@ impl Set {
             .ok()
     }
 
-    /// Chooses a way by CLOCK, and marks it as being written (W1). `None` if other threads write
-    /// it.
+    /// Chooses a way by CLOCK, and marks it as being written (W1). `None` if another thread takes
+    /// the chosen way first, or if other threads write all ways.
     fn take_victim(&self, hand: &AtomicU8) -> Option<(usize, u32)> {
         let from = usize::from(hand.load(Relaxed));
         // All CLOCK bits may be set in the first round.

@@ -39,8 +39,8 @@ use crate::plan::{self, Needs, PageFile};
 use crate::progress::{Progress, Silent};
 use crate::{Error, ErrorKind, Index, OpenOptions, stored};
 
-/// The largest number of indexes that a catalog has open. Each has at least its folder and one file
-/// open. If the process may open few files, the catalog opens fewer indexes.
+/// The largest number of indexes that a catalog has open. Each open index has at least its folder
+/// and one file open. If the process may open few files, the catalog opens fewer indexes.
 pub const MOST_OPEN: usize = 512;
 
 const ATTEMPTS: usize = 3;
@@ -57,8 +57,8 @@ pub struct CatalogOptions {
     /// Each open index has a `cache` of its own.
     pub open: OpenOptions,
     /// The time that a call waits for memory if the indexes in use fill the budget; the default is
-    /// 10 seconds. A call that opens an index for searches waits only while others are open for
-    /// changes.
+    /// 10 seconds. A call that opens an index for searches waits only while other indexes are open
+    /// for changes.
     pub patience: Duration,
 }
 
@@ -179,8 +179,8 @@ fn unseen(path: &Path, error: std::io::Error) -> Error {
     TierError::io("open", path.display().to_string(), 0, 0, error).into()
 }
 
-/// The right of one thread to open an index. If the open fails, a drop frees the memory reserved
-/// for it.
+/// The right of one thread to open an index. If the open fails, a drop of this value frees the
+/// memory that was reserved for the index.
 struct Opening<'a> {
     catalog: &'a Catalog,
     name: &'a str,
@@ -223,7 +223,7 @@ impl Catalog {
         Self::at(IndexPaths::directory(directory.as_ref())?, options)
     }
 
-    /// Creates a catalog of indexes at any paths, which are also their names.
+    /// Creates a catalog of indexes at any paths. The path of an index is also its name.
     ///
     /// # Errors
     /// The call fails if `paths` is empty, or if the memory budget is too small for the program and
@@ -361,7 +361,8 @@ impl Catalog {
         }
     }
 
-    /// Closes an index, and returns whether it was open. Its memory is freed when no caller has it.
+    /// Closes an index, and returns whether it was open. The memory of the index is freed when no
+    /// caller has the index.
     pub fn close(&self, name: &str) -> bool {
         let closed = self.budget.ledger.lock().retire(name);
         closed.is_some()
@@ -445,8 +446,9 @@ impl Catalog {
         Err(self.place.absent(name, path))
     }
 
-    /// The index, if it is open and unchanged on disk. Otherwise the right to open it, for which
-    /// the call waits.
+    /// Returns the index if it is open and unchanged on disk, and otherwise the right to open the
+    /// index. While another thread opens the index, the call waits for a short time, and returns
+    /// `Look`.
     fn begin<'a>(&'a self, name: &'a str, stamp: Stamp) -> Begin<'a> {
         let mut ledger = self.budget.ledger.lock();
         if ledger.is_opening(name) {
@@ -482,7 +484,7 @@ impl Catalog {
 
 enum Begin<'a> {
     Open(Arc<Index>),
-    /// Another thread has opened the index or failed to. The caller must call `begin` again.
+    /// Another thread was opening the index. The caller must call `begin` again.
     Look,
     Mine(Opening<'a>),
 }

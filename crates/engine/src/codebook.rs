@@ -9,7 +9,7 @@
 //!
 //! The header of the file has the dimension and the bytes of a code. If codes have [two
 //! precisions](Codebook::low_codes), a third number is 1 for nested codes and 2 for separate codes,
-//! and the bytes count both codes. The centroids of low codes come first.
+//! and the bytes of a code include both codes. The centroids of low codes come first.
 //!
 //! Collections of one vector space may share a codebook. A caller trains it on a sample
 //! ([`Codebook::train`]), and gives it to each build
@@ -35,13 +35,13 @@ use crate::progress::{Progress, Stage};
 use crate::{Error, bounds, stored};
 
 const TRAINING_ROWS: usize = 100_000;
-/// If rows have more dimensions, a sample has about `TRAINING_NUMBERS` elements, but at least 40
-/// rows for each centroid.
+/// If rows have more dimensions than this, a sample has about `TRAINING_NUMBERS` elements, but at
+/// least 40 rows for each centroid.
 const WIDE: usize = 128;
 const TRAINING_NUMBERS: usize = 4 << 20;
 const TRAINING_ROWS_WIDE: usize = 40 * CENTROIDS;
-/// The largest number of iterations of Lloyd's algorithm. For wide rows, it ends when an iteration
-/// reduces the error by less than the share `LEAST_GAIN`.
+/// The largest number of iterations of Lloyd's algorithm. For wide rows, the algorithm ends when an
+/// iteration reduces the error by less than the share `LEAST_GAIN`.
 const ITERATIONS: usize = 12;
 const LEAST_GAIN: f64 = 0.005;
 const ORDERS: [(u32, LowCodes); 2] = [(1, LowCodes::Nested), (2, LowCodes::Separate)];
@@ -84,9 +84,9 @@ impl Quantizer {
 pub struct TrainOptions {
     /// The metric of searches. Under cosine, training normalises the rows.
     pub metric: Metric,
-    /// The bytes of a vector's code. With `None`, it is a quarter of the number of dimensions.
+    /// The bytes of a vector's code. `None` means a quarter of the number of dimensions.
     pub code_bytes: Option<usize>,
-    /// The number of OS threads. The result does not depend on it.
+    /// The number of OS threads. The result does not depend on this number.
     pub threads: usize,
     /// The seed of every random choice.
     pub seed: u64,
@@ -171,8 +171,8 @@ impl Codebook {
         )
     }
 
-    /// If codes have two precisions, `code_bytes` counts both. The quantisation errors of rows in
-    /// dense clusters ([`crowds`]) have a larger weight.
+    /// If codes have two precisions, `code_bytes` counts both codes. The quantisation errors of
+    /// rows in dense clusters ([`crowds`]) have a larger weight.
     pub(crate) fn of_sample(
         mut floats: Vec<f32>,
         dim: usize,
@@ -415,13 +415,14 @@ impl Codebook {
         &self.hash
     }
 
-    /// The [`hash`](Codebook::hash) of a codebook of an index is from the MANIFEST.
+    /// Whether the hash belongs to the centroids. In an index, the hash is from the MANIFEST, which
+    /// may contradict the file.
     pub(crate) fn is_what_it_says(&self) -> bool {
         let found = blake3::hash(&self.quantizer.centroid_bytes()).to_hex();
         found.as_str() == self.hash
     }
 
-    /// Whether two codebooks share memory, as equal ones of a [`Catalog`](crate::Catalog) do.
+    /// Whether two codebooks share memory, as equal codebooks of a [`Catalog`](crate::Catalog) do.
     pub fn shares_memory_with(&self, other: &Codebook) -> bool {
         match (&self.quantizer, &other.quantizer) {
             (Quantizer::Plain(one), Quantizer::Plain(other)) => Arc::ptr_eq(one, other),

@@ -74,7 +74,7 @@ pub enum Error {
         budget: u64,
         /// The bytes needed.
         needs: u64,
-        /// The part of the work that needs them.
+        /// The part of the work that needs these bytes.
         part: String,
     },
     /// The memory budget of a catalog is too small for the changes of an index beside the indexes
@@ -467,8 +467,8 @@ impl Error {
     }
 }
 
-/// The remedy after an insert of a part of its rows. `given` has the first and the last id that the
-/// index chose.
+/// The remedy after an insert that inserted only a part of its rows. `given` has the first and the
+/// last id that the index chose.
 fn others(given: Option<(u64, u64)>, total: usize) -> String {
     match given {
         Some((first, last)) => format!(

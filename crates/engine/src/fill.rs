@@ -9,11 +9,11 @@ use stratann_vector::Element;
 /// The share of 4 KiB blocks that the nodes of the inline layout use.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BlockFill {
-    /// The use by the index as it is.
+    /// The use of blocks with the present degree and code length.
     #[serde(flatten)]
     pub fill: Fill,
     /// Proposals that use the blocks better: a higher degree, longer codes, and the largest degree
-    /// that saves a block or fits another node into it.
+    /// that saves a block or fits another node into a block.
     pub proposals: Vec<Fill>,
 }
 
@@ -76,8 +76,8 @@ impl fmt::Display for Fill {
     }
 }
 
-/// On photo-sift-100k, these degrees need about the same number of reads for a recall. Degrees of
-/// 16 and 64 need more.
+/// On photo-sift-100k, these degrees need about the same number of reads for the same recall. The
+/// degrees 16 and 64 need more reads.
 const USUAL_DEGREES: std::ops::RangeInclusive<usize> = 24..=40;
 
 /// The largest degree with the fewest blocks to read for a node.

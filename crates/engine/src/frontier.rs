@@ -12,9 +12,10 @@
 //! completions.
 //!
 //! **Nodes that may not be results**, such as deleted nodes, are traversed, but do not count among
-//! the L candidates (the dynamic candidate pool of OdinANN §3.4.1). The search may learn this only
-//! from a node's record, and then *refuses* the candidate. So the list keeps a reserve of
-//! candidates after the L, from which another candidate counts instead.
+//! the L candidates (the dynamic candidate pool of OdinANN §3.4.1). A search may find such a node
+//! only when it reads the node's record. Then the search *refuses* the candidate. So the list keeps
+//! a reserve of candidates after the L. The first candidate of the reserve then counts instead of
+//! the refused candidate.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
@@ -48,7 +49,8 @@ pub(crate) enum KeyIs {
     Exact,
 }
 
-/// The greatest estimated and exact distances at which a search reads a candidate.
+/// A search reads no candidate beyond these distances: `estimated` limits estimates by codes, and
+/// `exact` limits exact distances.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Bounds {
     pub(crate) estimated: f32,
@@ -62,13 +64,13 @@ impl Bounds {
         } else {
             self.estimated
         };
-        // If the bound is NaN, all candidates are within it.
+        // If the bound is NaN, all candidates are within the bound.
         let beyond = distance_of(key) > bound;
         !beyond
     }
 }
 
-/// A bounded sorted list of candidates, for one query after the other.
+/// A bounded sorted list of candidates, which is used again for each query.
 #[derive(Debug, Default)]
 pub(crate) struct Frontier {
     keys: Vec<u64>,
@@ -79,7 +81,7 @@ pub(crate) struct Frontier {
     live: usize,
     /// The start of the reserve. Candidates before it count.
     end: usize,
-    /// The largest number of candidates to keep, without refused candidates.
+    /// The largest number of candidates in the list that are not refused.
     room: usize,
     refused: usize,
     most: usize,
@@ -115,8 +117,8 @@ pub(crate) fn node_of(key: u64) -> u32 {
 }
 
 impl Frontier {
-    /// Sets L to `size`. If candidates may be refused, the list keeps `size * shares` others, and
-    /// at most `most` in all.
+    /// Sets L to `size`. If candidates may be refused, the list keeps up to `size * shares`
+    /// candidates that are not refused, and at most `most` candidates in all.
     pub(crate) fn clear(&mut self, size: usize, shares: usize, most: usize) {
         self.keys.clear();
         self.entries.clear();
@@ -163,8 +165,8 @@ impl Frontier {
         }
     }
 
-    /// `refused` decides whether the candidate's node may be a result. It is called only if the
-    /// list would keep the candidate.
+    /// `refused` says whether the candidate's node must not be a result. The function is called
+    /// only if the list would keep the candidate.
     #[inline]
     pub(crate) fn insert_unless(&mut self, key: u64, refused: impl FnOnce(u32) -> bool) {
         if key < self.last() {
@@ -305,10 +307,10 @@ impl Frontier {
         None
     }
 
-    /// Takes the nearest unread candidate among the nearest `depth` that count. Of the refused
-    /// candidates in this range, it takes only those at the first positions. The number of these
-    /// positions is the number of candidates that count, plus the share `through` of the refused
-    /// candidates, and at least `depth`. Other refused candidates are taken later only if a nearer
+    /// Takes the nearest unread candidate, up to the `depth`-th candidate that is not refused. A
+    /// refused candidate is taken only if its position is below a limit: the number of candidates
+    /// in this range that are not refused, plus the share `through` of the refused candidates, and
+    /// at least `depth`. Refused candidates beyond the limit are taken later only if a nearer
     /// candidate is inserted.
     pub(crate) fn take_unread_among(&mut self, depth: usize, through: f64) -> Option<u64> {
         let until = match depth < self.size {
@@ -349,8 +351,8 @@ impl Frontier {
         None
     }
 
-    /// Notes that the search has used the exact distance of a candidate. The result is the kind of
-    /// its key, or `None` if it was noted before.
+    /// Notes that the search has used the exact distance of a candidate. Returns the kind of
+    /// distance in the key, or `None` if the exact distance was noted before.
     pub(crate) fn note(&mut self, key: u64) -> Option<KeyIs> {
         let at = self.position(key)?;
         let entry = &mut self.entries[at];
@@ -438,8 +440,8 @@ mod tests {
             prop_assert_eq!(&taken, &expected);
         }
 
-        // The final list has the nearest live candidates, and all deleted ones before the last of
-        // them.
+        // The final list has the nearest live candidates, and all deleted candidates before the
+        // last live candidate.
         #[test]
         fn the_deleted_take_no_place(
             distances in prop::collection::vec((-1e3f32..1e3, any::<bool>(), any::<bool>()), 1..200),

@@ -82,7 +82,7 @@ use crate::stores::topology::placement::Pin;
 use crate::stores::{ClusterStores, CodeParts, Composition, GraphStores};
 use crate::{Error, ErrorKind, Preset, plan, stored};
 
-/// An index that is open for searches, by any number of threads; they never write to it.
+/// An index that is open for searches by any number of threads. Searches never write to the index.
 pub struct Index {
     path: PathBuf,
     volume: Arc<dyn Volume>,
@@ -99,11 +99,12 @@ pub struct Index {
     drift: Drift,
     shared: Arc<Shared>,
     carried: CarriedIds,
-    /// The open file of the build's external ids. A merge by another process may remove its name.
+    /// The open file of the build's external ids. A merge by another process may remove the name of
+    /// this file.
     ids_file: Option<Arc<dyn VolumeReader>>,
     ids: OnceLock<IdTable>,
-    /// Hashes of the ids of the build's nodes, and of later nodes. Look-ups use them without an id
-    /// file.
+    /// Hashes of the ids of the build's nodes, and of later nodes. If the index has no file of ids,
+    /// look-ups use these hashes.
     id_hashes: [IdHashes; 2],
     overlay: Option<Overlay>,
     logged: u64,
@@ -136,7 +137,8 @@ impl Index {
         Self::open_observed(path, options, &Silent)
     }
 
-    /// Opens the index like [`open`](Index::open). While it is unpacked, `progress` may interrupt.
+    /// Opens the index like [`open`](Index::open). `progress` may interrupt the unpacking of the
+    /// index.
     ///
     /// # Errors
     /// The call fails for the reasons of [`open`](Index::open), and with [`Error::Interrupted`].
@@ -230,7 +232,8 @@ impl Index {
         Self::open_next(volume, path, manifest, options, (lent, progress))
     }
 
-    /// Opens the files of an uncommitted manifest. The budget in `options` is the first lease.
+    /// Opens the files of an uncommitted manifest. For an index that leases memory, the budget in
+    /// `options` is the first lease.
     pub(crate) fn open_next(
         volume: Arc<dyn Volume>,
         path: &Path,
@@ -499,7 +502,8 @@ impl Index {
         Ok(now == self.manifest && log_bytes(&*self.volume, number)? == self.logged)
     }
 
-    /// The number of vectors in the checkpoint, including vectors that were deleted since.
+    /// The number of vectors in the checkpoint, including vectors that were deleted after the
+    /// checkpoint.
     #[expect(
         clippy::len_without_is_empty,
         reason = "whether a search finds any is asked of `live`"
@@ -548,7 +552,8 @@ impl Index {
         }
     }
 
-    /// Hashes of the ids of the nodes from `first` on: 0, or the first node after the build.
+    /// Hashes of the ids of the nodes from `first` on. `first` is 0 or the first node after the
+    /// build.
     pub(crate) fn id_hashes(&self, first: u32) -> &IdHashes {
         &self.id_hashes[usize::from(first > 0)]
     }
@@ -644,7 +649,7 @@ impl Index {
         &self.kind
     }
 
-    /// No change overwrites the pages that a query may read until the pin is dropped.
+    /// Until the pin is dropped, no change overwrites pages that a query may read.
     pub(crate) fn pin(&self) -> Option<Pin<'_>> {
         self.kind.pin()
     }
@@ -815,8 +820,8 @@ impl Index {
     }
 }
 
-/// A writer that closes the index removes an empty log, and the next writer begins another log
-/// under the same name.
+/// Whether the error is a missing log. A writer that closes the index removes an empty log, and the
+/// next writer begins another log under the same name.
 fn is_of_a_log_that_went(error: &Error) -> bool {
     let Error::Tier(TierError::Missing { place, .. }) = error else {
         return false;

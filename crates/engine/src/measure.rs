@@ -1,5 +1,5 @@
-//! Measures how useful memory is for a collection. A build does this, with a sample of the rows as
-//! queries.
+//! Measures how useful memory is for a collection. A build makes these measurements, with a sample
+//! of the rows as queries.
 //!
 //! ```text
 //!   sample, first half   from the medoid            -> reads without the navigation graph
@@ -22,13 +22,14 @@ use crate::progress::Silent;
 use crate::stores::heat::{Heat, LIST};
 use crate::{Error, SearchOptions, Strategy};
 
-/// A smaller collection fits into memory.
+/// A collection with fewer rows is not measured, since it fits into memory.
 pub(crate) const LEAST_ROWS: usize = 1_000;
 /// The number of rows for each query, and the largest number of queries.
 const ROWS_A_QUERY: usize = 250;
 const MOST_QUERIES: usize = 20_000;
 const BEAM: usize = 4;
-/// The shares of the hottest pages for which the share of hits is recorded.
+/// For each of these shares of the hottest pages, the build records the share of reads that these
+/// pages serve.
 const SHARES: [f64; 9] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0];
 
 pub(crate) fn sample_size(rows: usize) -> usize {

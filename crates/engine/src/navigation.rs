@@ -4,9 +4,9 @@
 //! The sample is *stratified* over the node order. So in locality order, each neighbourhood has its
 //! share of the sample.
 //!
-//! Seeds need not be exact. So vectors of floats are *rounded* to a byte for each element, and
-//! queries too. If rounded vectors distinguish a node's neighbours less well, the build keeps whole
-//! vectors.
+//! Seeds need not be exact. So vectors of floats are *rounded* to a byte for each element, and so
+//! are queries. If rounded vectors distinguish a node's neighbours less well than whole vectors,
+//! the build keeps whole vectors.
 
 use stratann_layout::navigation::NavigationFile;
 use stratann_vector::{Element, Kernel, Metric, to_f32};
@@ -17,12 +17,12 @@ use crate::visited::Visited;
 /// The list size of a walk, which finds the seeds of the search. PipeANN also uses 10.
 const LIST: usize = 10;
 const STEPS: f32 = 127.0;
-/// The largest number of nodes that are all compared, if a walk found no direction.
+/// If a walk finds no direction, all nodes are compared, up to this number of nodes.
 const LOOKED_AT: usize = 1 << 16;
 /// The number of nodes in one step of this comparison.
 const AT_ONCE: usize = 1 << 10;
 /// The largest squared error of rounded distances, relative to the variance of the distances to
-/// neighbours. On package-text, it is 7e-5.
+/// neighbours. On package-text, this error is 7e-5.
 const TELLING: f64 = 1e-3;
 
 #[derive(Default)]
@@ -86,7 +86,7 @@ impl Rounding {
     }
 }
 
-/// The smallest step with which every element fits into a byte. `None` if there is none.
+/// The smallest step with which every element fits into a byte. `None` if no such step exists.
 fn step_of(floats: &[f32]) -> Option<f32> {
     let largest = floats.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
     let step = largest / STEPS;
@@ -157,7 +157,7 @@ pub(crate) fn rounded(
 }
 
 impl Navigation {
-    /// The layout has already checked the ids and the links of the file.
+    /// The crate `layout` has already checked the ids and the links of the file.
     pub(crate) fn new(file: NavigationFile) -> Self {
         Self {
             file,
@@ -165,7 +165,7 @@ impl Navigation {
         }
     }
 
-    /// The rows of the index may be rounded.
+    /// The rows in the file of the index may be rounded.
     pub(crate) fn of_rows(
         file: NavigationFile,
         metric: Metric,
@@ -242,8 +242,9 @@ impl Navigation {
         walk(*entry, links_of, vectors, (kernel, query), list, scratch)
     }
 
-    /// Walks like [`walk`](Self::walk). If all found nodes are equally far, all nodes of a graph of
-    /// up to 65,536 are compared. This happens if each vector has a single element that is not 0.
+    /// Walks like [`walk`](Self::walk). If all found nodes are equally far from the query, and the
+    /// graph has up to 65,536 nodes, all nodes are compared. Such ties are usual if each vector has
+    /// a single element that is not 0.
     pub(crate) fn look(
         &self,
         kernel: &Kernel,
@@ -257,7 +258,7 @@ impl Navigation {
             return computations;
         };
         let is_tied = scratch.found().all(|(distance, _)| distance == first);
-        // A found vector that equals the query is nearest.
+        // No vector is nearer than a found vector that equals the query.
         let is_nearest = first == 0.0 && kernel.metric() != Metric::InnerProduct;
         if !is_tied || is_nearest || list >= nodes || nodes > LOOKED_AT {
             return computations;

@@ -66,7 +66,7 @@ pub struct BuildOptions {
     /// measure.
     pub calibrate: bool,
     /// The number of OS threads. With one thread, the same rows and seed give the same graph. A
-    /// cluster index is the same with any number.
+    /// cluster index is the same with any number of threads.
     pub threads: usize,
     /// The seed of all random choices.
     pub seed: u64,

@@ -35,7 +35,7 @@ pub(crate) struct Overlay {
     /// The graphs of vectors that no checkpoint has; two graphs during a merge.
     pub(crate) fresh: Vec<Arc<FreshGraph>>,
     pub(crate) deleted: Arc<Tombstones>,
-    /// The ids of live vectors that were inserted directly since the build.
+    /// The ids of live vectors that came by direct inserts since the build.
     pub(crate) inserted: Arc<RwLock<IdRanges>>,
 }
 
@@ -130,23 +130,24 @@ impl Overlay {
     }
 }
 
-/// An entry of a hash table has sixteen bytes and a control byte. The table is two thirds full.
+/// The bytes of an entry of a hash table: sixteen bytes and a control byte, in a table that is two
+/// thirds full.
 const STONE: u64 = 26;
-/// A dead id also takes sixteen bytes in a checkpoint's list, and twenty in the table of met nodes.
+/// A dead id also takes sixteen bytes in a checkpoint's list, and twenty in the table `met`.
 pub(crate) const TOMBSTONE: u64 = STONE + 16 + 20;
 
 /// Each shard has a lock, since all search threads look up every ranked vector.
 const SHARDS: usize = 64;
 
-/// If an id is replaced more often during a search, the search may miss the vector that was live at
-/// its timestamp.
+/// If an id is replaced more than this number of times during a search, the search may miss the
+/// vector that was live at its timestamp.
 const OVERTAKEN: usize = 16;
 
 #[derive(Clone, Copy, Debug)]
 struct Stone {
     bound: u32,
-    /// The timestamp from which these records are dead: the number of dead records, including the
-    /// record of this tombstone.
+    /// The timestamp from which the records below `bound` are dead. This timestamp is the number of
+    /// dead records, including the record of this tombstone.
     since: u32,
 }
 
@@ -162,14 +163,14 @@ struct Shard {
 /// Look-ups are far more frequent than changes, and the set is usually empty.
 #[derive(Debug)]
 pub(crate) struct Tombstones {
-    /// The number of dead records. It only grows, so it is also the read timestamp.
+    /// The number of dead records. This number only grows, so it is also the read timestamp.
     dead: AtomicUsize,
     shards: [RwLock<Shard>; SHARDS],
     /// The dead nodes that searches have met, each with the timestamp from which it is dead. Ids
-    /// are stored with vectors, so the first search must read the record. A table from ids to nodes
-    /// would need memory for each vector.
+    /// are stored with vectors, so the first search that meets a dead node must read its record. A
+    /// table from ids to nodes would need memory for each vector.
     met: [RwLock<HashMap<u32, u32>>; SHARDS],
-    /// The timestamp up to which all dead nodes with rows are in `met`.
+    /// The timestamp up to which all dead nodes with attributes are in `met`.
     rows_met: Mutex<Option<u32>>,
 }
 
@@ -226,9 +227,9 @@ impl Dead<'_> {
         u64::from(self.at.saturating_sub(met))
     }
 
-    /// Adds all dead nodes that have rows to `met`. `look` receives the ids with records that died
-    /// since the last call, in ascending order. It must call its function with each node of these
-    /// ids that has a row, and may call it with other nodes.
+    /// Adds all dead nodes with rows of attributes to `met`. `look` receives the ids with records
+    /// that died since the last call, in ascending order. `look` must call the given function with
+    /// each node of these ids that has a row, and may call it with other nodes.
     pub(crate) fn meet_rows(
         &self,
         look: impl FnOnce(&[u64], &mut dyn FnMut(u64, u32)) -> Result<(), Error>,
@@ -322,7 +323,8 @@ impl Tombstones {
         true
     }
 
-    /// The record's insert was given up. The id may have a live record on another node.
+    /// Marks the record of an insert that was given up. The id may have a live record on another
+    /// node.
     pub(crate) fn mark_dead(&self, node: u32) {
         self.dead.fetch_add(1, Ordering::Release);
         let since = 0;
@@ -381,7 +383,7 @@ impl Tombstones {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// All ids, each with the bound below which its records are dead.
+    /// All ids with dead records, each with the bound below which its records are dead.
     pub(crate) fn all(&self) -> HashMap<u64, u32> {
         let shards = self.shards.iter();
         shards
@@ -397,7 +399,8 @@ impl Tombstones {
     }
 
     pub(crate) fn memory_bytes(&self) -> u64 {
-        // Ten bytes for each met node, and 50 bytes for each id that was replaced more than once.
+        // Ten bytes for each node in `met`, and 50 bytes for each id that was replaced more than
+        // once.
         let met: usize = self.met.iter().map(|shard| shard.read().capacity()).sum();
         let shards = self.shards.iter();
         let lists: usize = shards.map(|shard| shard.read().earlier.capacity()).sum();

@@ -22,12 +22,12 @@
 //!
 //! **The index folder stays whole.** A place has only copies, and every change is written to the
 //! index folder first. So an index can be moved, copied or opened without its places, and the loss
-//! of a place does no harm. A symbolic link in the index folder stores files elsewhere without a
-//! second copy.
+//! of a place does no harm. With a symbolic link in the index folder, a file can be stored
+//! elsewhere without a second copy.
 //!
-//! **A copy belongs to one checkpoint of one index.** The name of its folder has hashes of the path
-//! of the index and of the MANIFEST, in which each checkpoint has a random number
-//! (`tier/src/copies/folder.rs`). Copies of earlier checkpoints are removed when no process uses
+//! **A copy belongs to one checkpoint of one index.** The name of the copy's folder has two hashes,
+//! of the path of the index and of the MANIFEST (`tier/src/copies/folder.rs`). The MANIFEST of each
+//! checkpoint has a random number. Copies of earlier checkpoints are removed when no process uses
 //! them.
 //!
 //! An index folder that is copied to another machine has the same random number, so both machines
@@ -90,7 +90,8 @@ enum PlaceTier {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Remote {
-    /// The address: `host:port`, `shm:/path` of a server's socket for rings, or `ucx:host:port`.
+    /// The address: `host:port`, `shm:/path` (a server's socket for rings in shared memory), or
+    /// `ucx:host:port`.
     address: String,
     name: String,
     tls: bool,
@@ -104,7 +105,8 @@ pub(crate) enum Purpose {
 
 const MODEL: &str = "-model";
 const TIERS: &str = "ssd, ssd:/folder, mapped:/folder, dram, remote:host:port/name, remote-tls:host:port/name, remote:shm:/path/name, remote:ucx:host:port/name, ssd-model, rdma-model, cxl-model or nvm-model";
-/// A file on the server has this name, a hash and the name of the file.
+/// The maximum length of `name`. On the server, the name of a file consists of this name, a hash
+/// and the file's own name.
 const MOST_NAME: usize = 64;
 
 impl Placed {
@@ -379,8 +381,8 @@ impl Places {
         Ok(())
     }
 
-    /// Direct inserts may have appended to a file, so it may be longer than its entry in the
-    /// manifest.
+    /// Direct inserts may have appended to a file, so the file may be longer than the manifest
+    /// says.
     pub(crate) fn memory_bytes(&self, home: &dyn Volume, manifest: &Manifest) -> u64 {
         let in_memory = self.0.iter().filter(|place| place.tier.counts_as_memory());
         in_memory
@@ -389,7 +391,7 @@ impl Places {
             .fold(0, u64::saturating_add)
     }
 
-    /// A catalog would copy the index before it reserves memory.
+    /// Refuses copies in memory: a catalog would copy the index before it reserves memory.
     pub(crate) fn check_for_catalog(&self) -> Result<(), Error> {
         match self.0.iter().find(|place| place.tier.takes_memory()) {
             None => Ok(()),

@@ -28,13 +28,14 @@ const MOST_QUERIES: u64 = 16;
 const QUERY_SHARE: u64 = 4;
 /// The memory that inserts get before searches get pages, if inserts need so much.
 const INSERTING: u64 = 1 << 20;
-/// The memory wanted for rows that wait for a checkpoint, if vectors are written to storage at
-/// once. `LEAST_ROWS` is enough for the longest row, and is reserved before pages of searches.
+/// The memory wanted for rows of attributes that wait for a checkpoint, if vectors are written to
+/// storage at once. `LEAST_ROWS` is enough for the longest row, and is reserved before pages of
+/// searches.
 pub(crate) const WAITING_ROWS: u64 = 8 << 20;
 const LEAST_ROWS: u64 = 1 << 20;
 /// The most memory, beyond the minimum, that is leased for changes of the smallest index.
 const LENT: u64 = 4 << 20;
-/// A checkpoint sorts rows in this part of the memory for rows.
+/// A checkpoint sorts rows in the memory for rows divided by `SORTING`.
 const SORTING: u64 = 4;
 /// Bytes of a candidate: its key and its state, twice, since lists grow by doubling.
 const CANDIDATE: u64 = 20;
@@ -42,8 +43,8 @@ const CANDIDATE: u64 = 20;
 pub(crate) const BEYOND: usize = 32;
 /// The bytes of such a candidate, without its leading part.
 pub(crate) const CANDIDATE_BYTES: usize = 64;
-/// The default bytes for sorting a segment. A budget gives the share `SORT_SHARE`, from
-/// `LEAST_SORT` to `SORT`.
+/// The default bytes for sorting a segment. Under a budget, sorting gets the budget divided by
+/// `SORT_SHARE`, from `LEAST_SORT` to `SORT`.
 const SORT: u64 = 64 << 20;
 const SORT_SHARE: u64 = 16;
 const LEAST_SORT: u64 = 1 << 20;
@@ -56,11 +57,11 @@ pub(crate) struct PageFile {
     /// Pages that are never in memory. The table that finds pages has entries for these pages.
     pub(crate) empty: u64,
     pub(crate) page_bytes: usize,
-    /// The approximate bytes of a read that covers several pages; 0 if reads cover one.
+    /// The approximate bytes of a read that covers several pages; 0 if each read covers one page.
     pub(crate) several: usize,
     /// Whether a changed page is in memory in its old and its new version.
     pub(crate) doubled: bool,
-    /// Bytes that a query keeps of each candidate on these pages until it ends.
+    /// Bytes that a query keeps of each candidate on these pages until the query ends.
     pub(crate) candidate: usize,
 }
 
@@ -91,11 +92,12 @@ pub(crate) struct Needs {
     pub(crate) navigation: u64,
     /// Memory of the log's contents.
     pub(crate) changes: u64,
-    /// The vectors deleted since the last merge. The need is met as far as memory is available.
+    /// Bytes for the vectors that were deleted since the last merge. The need is met as far as
+    /// memory is available.
     pub(crate) deleted: u64,
-    /// Memory that the caller holds beside the index: queries, results, threads beyond two.
+    /// Memory that the caller uses in addition to the index: queries, results, threads beyond two.
     pub(crate) beside: u64,
-    /// Memory wanted for inserts beside a search: pages that inserts hold, and pending changes.
+    /// Memory wanted for inserts beside a search: pages that inserts keep, and pending changes.
     pub(crate) inserting: u64,
     pub(crate) rows: u64,
     pub(crate) places: u64,
@@ -108,8 +110,8 @@ pub(crate) struct Needs {
 }
 
 impl Needs {
-    /// The needs of an index that is opened for changes with a part of a shared budget. It has no
-    /// hot pages, and its own threads.
+    /// The needs of an index that is opened for changes with a part of a shared budget. Such an
+    /// index has no hot pages, but threads of its own.
     pub(crate) fn lent(mut self, navigates: bool, files: u64) -> Self {
         self.files = files;
         (self.graph.pages, self.vectors.pages) = (0, 0);
@@ -120,9 +122,9 @@ impl Needs {
         self
     }
 
-    /// The least and the most bytes that such an index gets beside the program. The least is enough
-    /// for a few changes at a time. The most depends on the size of the index, since more memory
-    /// serves pages and new rows.
+    /// The least and the most bytes that an index with a part of a shared budget gets beside the
+    /// program. The least is enough for a few changes at a time. The most depends on the size of
+    /// the index, since more memory serves pages and new rows.
     pub(crate) fn lendable(&self) -> (u64, u64) {
         let query = self.query();
         let changes = (self.inserting.min(INSERTING) + LEAST_ROWS) / 3 * 4;
@@ -172,7 +174,7 @@ pub struct MemoryPlan {
     /// The budget. With `None`, the plan has only the data that every search needs, and one query
     /// in flight.
     pub budget: Option<u64>,
-    /// The program and its threads, and memory that the caller holds beside the index.
+    /// The program and its threads, and memory that the caller uses in addition to the index.
     pub program: u64,
     /// State and pages of the queries in flight.
     pub queries: u64,
@@ -228,7 +230,8 @@ impl MemoryPlan {
         self.inserting + self.changes + self.unused
     }
 
-    /// The most memory for rows that wait for a checkpoint, beside the memory of inserts.
+    /// The most memory for rows of attributes that wait for a checkpoint, in addition to the memory
+    /// of inserts.
     pub(crate) fn for_rows(&self) -> u64 {
         self.rows - self.rows / SORTING + self.changes - self.deleted + self.unused
     }
@@ -274,7 +277,8 @@ pub(crate) fn segment_memory(budget: Option<u64>) -> u64 {
     budget.map_or(SORT, |budget| (budget / SORT_SHARE).clamp(LEAST_SORT, SORT))
 }
 
-/// Bytes of a query in flight: its filter of scored nodes, and the pages that it holds.
+/// Bytes of a query in flight: its filter of scored nodes, and the pages that the query keeps in
+/// memory.
 pub(crate) fn query_bytes(list: usize, page_bytes: usize) -> u64 {
     (crate::visited::Visited::bytes(list) + held_pages(list) * page_bytes) as u64
 }
@@ -458,8 +462,8 @@ fn slices(needs: &Needs, value: &Value, left: u64) -> Vec<Slice> {
             saved: piece.hits * reads,
         }));
     }
-    // The order of slices of one file stays, since each slice saves less for each byte than the one
-    // before.
+    // The order of slices of one file stays, since each slice saves less for each byte than the
+    // slice before.
     slices.retain(|slice| slice.bytes > 0.0);
     slices.sort_by(|a, b| (b.saved / b.bytes).total_cmp(&(a.saved / a.bytes)));
     slices
@@ -513,7 +517,8 @@ struct Value {
 
 impl Value {
     fn of(measured: Option<&Measured>) -> Self {
-        // Without a measurement, pages are equally hot and the navigation graph saves a quarter.
+        // Without a measurement, the planner assumes that all pages are equally hot, and that the
+        // navigation graph saves a quarter of the reads.
         let flat = vec![HotShare {
             share: 1.0,
             hits: 1.0,

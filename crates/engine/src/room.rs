@@ -1,7 +1,7 @@
 //! Memory for queries in flight, a part of a memory budget that all running searches share.
 //!
-//! A search reserves the memory that it needs. Beyond that, it takes at most half of the free
-//! memory. So a batch that chooses its own number of queries leaves memory to others.
+//! A search reserves the memory that it needs, and beyond this memory at most half of the free
+//! memory. So a batch that chooses its own number of queries leaves memory to other batches.
 //!
 //! If other searches have all memory, the search waits in the order of arrival. The wait is a
 //! future ([`Queued`]), so a submitted search occupies no thread while it waits.
@@ -42,10 +42,10 @@ impl State {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// The number of queries for which memory is reserved as far as it is free.
+    /// The number of queries for which memory is reserved as far as memory is free.
     pub(crate) needed: usize,
-    /// The largest number that the search can use. Beyond `needed`, at most half of the free memory
-    /// is reserved.
+    /// The largest number of queries that the search can use. Beyond `needed`, at most half of the
+    /// free memory is reserved.
     pub(crate) most: usize,
 }
 
@@ -58,7 +58,8 @@ impl Wanted {
         }
     }
 
-    /// At least one. `free` queries fit into the free memory.
+    /// The number of queries that get memory, at least one. `free` queries fit into the free
+    /// memory.
     fn of(self, free: usize) -> usize {
         self.needed
             .max(self.most.min(free / 2))

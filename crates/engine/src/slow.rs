@@ -7,9 +7,9 @@ pub(crate) fn slow() -> bool {
     std::env::var_os("STRATANN_SLOW").is_some()
 }
 
-/// Slow tests try all crash modes. Other tests try one mode, which changes with each operation. It
-/// also shifts after every third operation, so that work which repeats every three operations meets
-/// each mode.
+/// Slow tests try all crash modes. Other tests try one mode, which changes with each operation. The
+/// mode also shifts after every third operation, so that work which repeats every three operations
+/// meets each mode.
 pub(crate) fn crashes(at: u64) -> Vec<Crash> {
     match slow() {
         true => Crash::ALL.to_vec(),
@@ -17,7 +17,7 @@ pub(crate) fn crashes(at: u64) -> Vec<Crash> {
     }
 }
 
-/// A slow test visits every case. Other tests visit one of `few` cases, beginning with the first.
+/// A slow test visits every case. Other tests visit every `few`-th case, beginning with the first.
 pub(crate) fn step(few: usize) -> usize {
     if slow() { 1 } else { few }
 }
@@ -30,13 +30,14 @@ pub(crate) struct Crashed {
     pub(crate) modes: Vec<Crash>,
 }
 
-/// Makes machines that crash during one operation of `work`, and calls `check` with each. The work
-/// begins on a copy of `before`. It calls its second argument at each acknowledgement, `all` times
-/// if nothing fails. Returns the number of operations.
+/// Makes machines that crash during one operation of `work`, and calls `check` with each machine.
+/// The work begins on a copy of `before`. `work` calls its second argument at each acknowledgement,
+/// `all` times if nothing fails. Returns the number of operations.
 ///
-/// In slow tests, the work runs again for a crash at each operation. By default, the first, the
-/// last and every third operation have a crash. The work runs again for every twelfth operation.
-/// The other machines are states of one run without failures.
+/// In slow tests, the work runs again for a crash at each operation. By default, only the first,
+/// the last and every third operation have a crash. For every twelfth operation, the work runs
+/// again. For the rest of these operations, `check` gets a state that one run without failures
+/// recorded.
 ///
 /// `shift` chooses the operations and their crash modes ([`crashes`]). Each case of a test has
 /// another number.
@@ -61,8 +62,7 @@ pub(crate) fn each_crash(
         if !slow() && !is_end && (at + shift) % 3 != 0 {
             continue;
         }
-        // If the work before an acknowledgement ends with the crash, the acknowledgement does not
-        // count.
+        // An acknowledgement counts only if the work before it ended before the crash.
         let done = acknowledged.partition_point(|&end| end <= start + at);
         let mut crashed = Crashed {
             at,

@@ -92,7 +92,7 @@ impl<'a> Sorter<'a> {
         }
     }
 
-    /// The record has at least four bytes, which are `parts` in order.
+    /// The record consists of `parts` in order, and has at least four bytes.
     pub(crate) fn push(&mut self, parts: &[&[u8]]) -> Result<(), Error> {
         let more: usize = parts.iter().map(|part| part.len()).sum();
         self.longest = self.longest.max(more);
@@ -185,7 +185,7 @@ impl Sorted<'_> {
     }
 }
 
-/// The last run. For each record, it has the length, the hash ([`mixed`]) and the bytes.
+/// The last run, with the length, the hash ([`mixed`]) and the bytes of each record.
 struct Writing {
     start: u64,
     end: u64,

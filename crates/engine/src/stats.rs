@@ -63,7 +63,7 @@ pub struct Stats {
     pub bytes: Bytes,
     /// The bits of all lists, without the navigation graph, divided by the number of edges.
     pub bits_per_edge: f64,
-    /// The raw bytes of the vectors, divided by the bytes that they take on disk.
+    /// The raw bytes of the vectors, divided by the bytes of the vectors on disk.
     pub vector_ratio: f64,
     /// The bytes of the same vectors, graph, codes and navigation graph in the coupled layout.
     pub coupled_bytes: u64,
@@ -72,17 +72,18 @@ pub struct Stats {
     pub saved: f64,
     /// The saved share for graph and vectors only, the figure of papers.
     pub graph_and_vectors: GraphAndVectors,
-    /// The number of vectors of the checkpoint that were deleted or replaced after it.
+    /// The number of vectors of the checkpoint that were deleted or replaced after the checkpoint.
     pub deleted: u64,
-    /// The number of records in segments of vectors that a merge deleted. A later merge frees them
-    /// when there are many (DecoupleVS §3.5).
+    /// The number of deleted vectors whose records are still in segments, since a merge left these
+    /// segments unchanged. If there are many such records, a later merge frees their space
+    /// (DecoupleVS §3.5).
     pub garbage: u64,
     /// The number of vectors in the log that are not in the checkpoint.
     pub logged: u64,
     /// The bytes of the log's files, which are not in [`Stats::bytes`].
     pub log_bytes: u64,
-    /// The bytes that are reserved for deletes on a full disk, beside all other bytes. 0 if the
-    /// file system cannot reserve blocks.
+    /// The bytes that are reserved for deletes on a full disk, in addition to all other bytes. 0 if
+    /// the file system cannot reserve blocks.
     pub room_bytes: u64,
     /// The cost of direct inserts since the index was opened for changes. `None` without direct
     /// inserts.
@@ -111,7 +112,7 @@ pub struct Stats {
     pub created_by: String,
 }
 
-/// Facts about clusters. A cluster index has them instead of facts about a graph.
+/// Facts about clusters. A cluster index has these facts instead of facts about a graph.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClusterStats {
     /// The present number of clusters. The other fields are facts of the last build or merge.
@@ -297,7 +298,7 @@ impl Index {
 }
 
 /// The components of a cluster index. `came` is the number of vectors in clusters written after the
-/// build. Until a merge, the clusters that they replaced count too.
+/// build. Until a merge, the replaced clusters count too.
 fn clustered(manifest: &Manifest, id_bytes: usize, came: u64) -> (Bytes, GraphAndVectors) {
     let total = bytes_where(manifest, |_| true);
     let replicated = manifest.layout == FileKind::Replicated.name();
@@ -411,7 +412,7 @@ fn list_bytes(manifest: &Manifest) -> u64 {
     }
 }
 
-/// If the manifest does not have the bytes of all vectors, they are uncompressed.
+/// If the manifest does not have the number of bytes of all vectors, the vectors are uncompressed.
 fn vector_bytes(manifest: &Manifest) -> u64 {
     match manifest.vector_bytes {
         0 => raw_bytes(manifest),

@@ -55,7 +55,7 @@ pub(crate) fn check_file(
     kind: FileKind,
 ) -> Result<(), Error> {
     let length = volume.len(&entry.name)?;
-    // Direct inserts append pages. A crash may have left pages after those that the checkpoint
+    // Direct inserts append pages. A crash may have left pages after the pages that the checkpoint
     // names.
     if kind.has_pages() && length >= entry.length {
         return Ok(());
@@ -63,7 +63,8 @@ pub(crate) fn check_file(
     check_length(volume, entry, length)
 }
 
-/// An upper bound by the lengths of files, since each node takes at least a byte.
+/// An upper bound of the number of nodes, computed from the lengths of the files: each node takes
+/// at least a byte.
 pub(crate) fn most_nodes(volume: &dyn Volume, manifest: &Manifest) -> u64 {
     let nodes = manifest
         .placement

@@ -22,8 +22,8 @@ pub(crate) fn stacks(threads: usize) -> u64 {
     (threads as u64).saturating_mul(STACK)
 }
 
-/// Does all shares of some work on several threads, with the calling thread. If a share panics, the
-/// call panics.
+/// Does all shares of some work on several threads, including the calling thread. If a share
+/// panics, the call panics.
 pub(crate) fn shared<S, T: Send>(
     shares: impl ExactSizeIterator<Item = S> + Send,
     work: impl Fn(S) -> T + Sync,
@@ -32,7 +32,7 @@ pub(crate) fn shared<S, T: Send>(
     shared_beside(shares, helpers, work, || ()).0
 }
 
-/// Has `helpers` threads beside the calling thread, which does `own` before it helps.
+/// Uses `helpers` threads in addition to the calling thread, which does `own` before it helps.
 pub(crate) fn shared_beside<S, T: Send, O>(
     shares: impl ExactSizeIterator<Item = S> + Send,
     helpers: usize,

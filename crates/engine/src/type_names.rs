@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::alike::meant;
 
-/// In lower case, and without parameters.
+/// Names of types in other programs, in lower case and without parameters.
 const ELSEWHERE: &[(ColumnType, &[&str])] = &[
     (ColumnType::Boolean, &["bool", "bit", "logical"]),
     (
@@ -128,8 +128,8 @@ fn names() -> [String; 7] {
 /// The type of a column with this name.
 ///
 /// # Errors
-/// There is no such type. The error suggests the type that another program calls so, or else the
-/// type with the most similar name.
+/// There is no such type. The error suggests the type that has this name in another program, or
+/// else the type with the most similar name.
 pub fn column_type(name: &str) -> Result<ColumnType, NoColumnType> {
     named(name).ok_or_else(|| NoColumnType {
         meant: elsewhere(name).or_else(|| alike(name)),
@@ -158,7 +158,7 @@ fn elsewhere(name: &str) -> Option<ColumnType> {
 }
 
 fn alike(name: &str) -> Option<ColumnType> {
-    // A list of another type has no similar type here.
+    // No column type is similar to a list of another type.
     if name.trim().ends_with("[]") {
         return None;
     }
@@ -207,7 +207,7 @@ mod tests {
         ] {
             assert_eq!(column_type(name).unwrap_err().meant, Some(kind), "{name}");
         }
-        // A list of another type is no single value of that type.
+        // These names get no suggestion. A list of another type is no single value of that type.
         for name in [
             "",
             "3",

@@ -9,16 +9,16 @@
 //!   log-000001  …                     logs before the first one that the manifest names: removed
 //! ```
 //!
-//! Until the commit, no byte of the previous checkpoint is overwritten: pages that are to be
-//! rewritten in place are in a journal. So after a crash, the index is the previous or the new
+//! Until the commit, no byte of the previous checkpoint is overwritten: pages to be rewritten in
+//! place are first written to a journal. So after a crash, the index is the previous or the new
 //! checkpoint. The next writer removes the files that a crash left.
 //!
 //! **A commit of unknown durability.** If the rename or the sync of the directory fails, a crash
 //! may leave either manifest. Until one manifest is durable, no file or page of either checkpoint
 //! is removed or overwritten. A later sync alone does not help, since the kernel may have dropped
 //! the rename. So the process writes and renames the valid manifest again, at once or before the
-//! next commit ([`Known`]). Each process that takes the lock first rewrites the manifest that it
-//! finds ([`opened_from`]).
+//! next commit ([`Known`]). A process that takes the lock rewrites the manifest that it finds,
+//! before any other change ([`opened_from`]).
 //!
 //! **A manifest of another writer.** If the manifest is not the manifest that the lock owner last
 //! read or wrote, the lock owner writes and removes no file.
@@ -37,16 +37,16 @@ use super::room::{is_room, replace_in_room};
 use crate::savepoint::is_savepoint;
 use crate::{Error, stored};
 
-/// A checkpoint that is being written. A drop before the commit removes its files.
+/// A checkpoint that is being written. A drop before the commit removes the files of the
+/// checkpoint.
 #[derive(Debug)]
 pub(crate) struct Checkpoint<'a> {
     volume: &'a dyn Volume,
-    /// The number in the names of the checkpoint's files, above that of any existing file.
+    /// The number in the names of the checkpoint's files, above the numbers of all existing files.
     number: u64,
     /// A number above the numbers of all existing logs.
     next_log: u64,
-    /// The process does not know which manifest is durable, or which files belong to which
-    /// manifest.
+    /// Whether it is unknown which manifest is durable, or which files belong to which manifest.
     undecided: bool,
     committed: bool,
 }
@@ -103,7 +103,7 @@ impl<'a> Checkpoint<'a> {
         self.next_log
     }
 
-    /// `n` is the number of the file from 0, if an index has several files of this kind.
+    /// If an index has several files of this kind, `n` is the number of the file, from 0.
     pub(crate) fn create(
         &self,
         kind: FileKind,
@@ -120,9 +120,9 @@ impl<'a> Checkpoint<'a> {
         }
     }
 
-    /// Puts the manifest in place. If the call fails, the previous checkpoint stays valid in this
-    /// process. After a crash, the previous checkpoint is valid too, unless the rename caused the
-    /// error.
+    /// Renames the new manifest to `MANIFEST`. If the call fails, the previous checkpoint stays
+    /// valid in this process. After a crash, the previous checkpoint is valid too, unless the
+    /// rename caused the error.
     pub(crate) fn commit(&mut self, manifest: &Manifest) -> Result<Committed, Error> {
         let (bytes, volume) = (manifest.encode(), self.volume);
         let before = Known::check(volume).inspect_err(|_| self.undecided = true)?;
@@ -144,9 +144,9 @@ impl<'a> Checkpoint<'a> {
         })
     }
 
-    /// Removes the files that the manifest does not name. Files that cannot be removed only cost
-    /// space. If the manifest cannot be read, only this checkpoint's files are removed. After the
-    /// commit, not even these files are removed.
+    /// Removes the files that the manifest does not name. If the manifest cannot be read, the
+    /// function removes only the files of this checkpoint, and after the commit no file. A file
+    /// that cannot be removed only takes space.
     fn remove_unnamed(&self) {
         let (named, log_from) = match self.volume.read(MANIFEST) {
             Ok(bytes) => match Manifest::decode(&bytes, &stored::name_of(self.volume, MANIFEST)) {
@@ -270,7 +270,8 @@ impl Known {
         }
     }
 
-    /// Reads the manifest, and fails if a different manifest is known.
+    /// Reads the manifest, and fails if it differs from the manifest that this process last read or
+    /// wrote.
     fn check(volume: &dyn Volume) -> Result<Option<Vec<u8>>, Error> {
         volume.check_held()?;
         let now = match volume.read(MANIFEST) {
@@ -357,7 +358,7 @@ fn put_in_place(volume: &dyn Volume, bytes: &[u8]) -> Result<(), TierError> {
 }
 
 /// Writes the manifest again, since after a failed sync, another sync would not make the manifest
-/// durable. On a full disk, the manifest gets the reserved blocks.
+/// durable. On a full disk, the manifest is written to the blocks that are reserved for deletes.
 fn make_sure(volume: &dyn Volume, bytes: &[u8]) -> Result<(), TierError> {
     let Err(error) = put_in_place(volume, bytes) else {
         return Ok(());
@@ -378,7 +379,7 @@ enum Named {
 
 impl Drop for Checkpoint<'_> {
     fn drop(&mut self) {
-        // After a commit, this removes the files of the replaced checkpoint.
+        // After a commit, this call removes the files of the replaced checkpoint.
         if !self.undecided {
             self.remove_unnamed();
         }
@@ -426,8 +427,8 @@ pub(crate) fn is_ours(name: &str) -> bool {
         || log_number(name).is_some()
 }
 
-/// Whether a first build never writes such a file. If such a file exists, the volume had an index,
-/// even if the manifest is missing.
+/// Whether a first build never writes a file of this name. If such a file exists, the volume had an
+/// index, even if the manifest is missing.
 fn is_of_changes(name: &str) -> bool {
     let kind = FileKind::of_name(name).filter(|_| number_of(name).is_some());
     let changes = matches!(

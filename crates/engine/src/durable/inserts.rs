@@ -14,8 +14,8 @@ use crate::stored;
 /// The recorded inserts. A damaged file counts as empty, since no vector depends on it.
 ///
 /// # Errors
-/// The file cannot be read, or a later program wrote it. If the file were ignored, the next insert
-/// might add its rows a second time.
+/// The file cannot be read, or a later version of StratANN wrote it. The file is not ignored in
+/// this case, since the next insert might add rows a second time.
 fn read(volume: &dyn Volume) -> Result<Vec<BegunInsert>, Error> {
     let Some(text) = text(volume)? else {
         return Ok(Vec::new());
@@ -30,7 +30,7 @@ fn read(volume: &dyn Volume) -> Result<Vec<BegunInsert>, Error> {
     })
 }
 
-/// Fails with [`LayoutError::UnknownVersion`] if a later program wrote the file.
+/// Fails with [`LayoutError::UnknownVersion`] if a later version of StratANN wrote the file.
 fn check_version(volume: &dyn Volume, why: Unreadable) -> Result<(), Error> {
     match why {
         Unreadable::Damaged => Ok(()),
@@ -44,7 +44,8 @@ fn check_version(volume: &dyn Volume, why: Unreadable) -> Result<(), Error> {
 }
 
 /// Reads the inserts into the index with this checkpoint id. Inserts into a replaced index are
-/// removed: after the next change of the checkpoint id, they could not be distinguished.
+/// removed: after the next change of the checkpoint id, they could not be distinguished from
+/// inserts into this index.
 pub(crate) fn of_index(
     volume: &dyn Volume,
     state: Option<&str>,
@@ -64,7 +65,7 @@ pub(crate) fn is_replaced(insert: &BegunInsert, state: Option<&str>) -> bool {
 }
 
 /// Notes in the file that a build with this checkpoint id replaces the index. The inserts stay
-/// valid until the commit of the build. A file of a later program is unchanged.
+/// valid until the commit of the build. A file of a later version of StratANN stays unchanged.
 pub(crate) fn replace(volume: &dyn Volume, state: Option<&str>) -> Result<(), Error> {
     let mut begun = match read(volume) {
         Err(Error::Layout(LayoutError::UnknownVersion { .. })) => return Ok(()),
@@ -80,7 +81,8 @@ pub(crate) fn replace(volume: &dyn Volume, state: Option<&str>) -> Result<(), Er
 }
 
 /// Removes the inserts into a replaced index. After the next change of the checkpoint id, these
-/// inserts would count as inserts into the new index. A file of a later program is unchanged.
+/// inserts would count as inserts into the new index. A file of a later version of StratANN stays
+/// unchanged.
 pub(crate) fn settle(volume: &dyn Volume, state: Option<&str>) -> Result<(), Error> {
     match of_index(volume, state) {
         Err(Error::Layout(LayoutError::UnknownVersion { .. })) => Ok(()),
@@ -97,8 +99,8 @@ pub(crate) fn forget_replaced(volume: &dyn Volume) {
     }
 }
 
-/// Removes the file if it is damaged, or with `force` if a later program wrote it. Returns whether
-/// it removed the file.
+/// Removes the file if it is damaged, or with `force` if a later version of StratANN wrote it.
+/// Returns whether it removed the file.
 pub(crate) fn forget_damaged(volume: &dyn Volume, force: bool) -> Result<bool, Error> {
     let text = text(volume)?;
     let Some(Err(why)) = text.map(|text| decode(&text)) else {
@@ -133,7 +135,7 @@ pub(crate) fn write(volume: &dyn Volume, inserts: &[BegunInsert]) -> Result<(), 
     volume.sync()
 }
 
-/// Writes fewer inserts than before. On a full disk, the file gets the reserved blocks.
+/// Writes fewer inserts than before. On a full disk, the file is written to the reserved blocks.
 pub(crate) fn write_fewer(volume: &dyn Volume, inserts: &[BegunInsert]) -> Result<(), TierError> {
     match write(volume, inserts) {
         Err(error @ TierError::NoSpace { .. }) => {

@@ -12,27 +12,28 @@
 //! and syncs if the durability requires a sync. Meanwhile, other callers encode their records. No
 //! thread has the mutex during the write.
 //!
-//! **If a write fails** (for example on a full disk), its appends fail. The log cuts off the
-//! written bytes and syncs the cut, so that no replay finds them. Later appends may succeed.
+//! **If a write fails** (for example on a full disk), the appends of this write fail. The log
+//! truncates the file to its earlier length and syncs the file, so that no replay finds the failed
+//! records. Later appends may succeed.
 //!
 //! **If a sync fails**, the content of the disk is unknown, and a later successful sync would prove
 //! nothing. So the file gets no more records. [`Log::rotate`] copies the acknowledged records that
-//! may not be durable to the next file. The first sequence number in the header of the next file
-//! invalidates later records of the old file.
+//! may not be durable to the next file. The header of the next file has the sequence number of the
+//! first record in that file. A replay ignores records of the old file from this number on.
 //!
 //! **After a crash**, [`replay`] reads all files. If a sync failed in an earlier process, records
 //! after the last mark may exist only in the page cache. So the next file begins with a copy of
-//! these records. When it is durable, it is renamed from `log.new`. A file without a valid record
-//! is replaced.
+//! these records. The next file is synced, and then renamed from `log.new`. A file without a valid
+//! record is replaced.
 //!
 //! **Reserved blocks** (`log.room`, [`room`](super::room)) let deletes succeed on a full disk: the
-//! log continues in this file, and accepts only deletes until another file is reserved. A process
-//! that finds no space for a log of its own continues the last log, if the mark shows that all of
-//! this log is durable. Otherwise the process uses the reserved file.
+//! log continues in this file, and accepts only deletes until another file is reserved. If a
+//! process finds no space for a new file, and the mark of the last log shows that all of this log
+//! is durable, the process continues this log. Otherwise the process uses the reserved file.
 //!
-//! **Rows.** Earlier versions of StratANN cannot read records with rows. So the first record with
-//! rows begins a file of a later format version. Copied records keep the format version of their
-//! earlier file.
+//! **Rows.** A row has the attributes and the payload of a vector. Earlier versions of StratANN
+//! cannot read records with rows. So the first record with rows begins a file of a later format
+//! version. Copied records keep the format version of their earlier file.
 //!
 //! **Marks.** After each sync, the log writes the durable position into the file
 //! ([`stratann_layout::log::marks`]). No append waits until a mark is durable. An incomplete record
@@ -139,16 +140,16 @@ struct Batch {
 }
 
 impl Log {
-    /// Starts the next log as [`replay`] prescribes, or the first log, and makes it durable. The
-    /// caller has the lock of the volume.
+    /// Starts the next log as [`replay`] prescribes, or the first log, and makes this log durable.
+    /// The caller has the lock of the volume.
     ///
     /// All records that are not known to be durable are written again. After a failed sync in an
     /// earlier process, these records may be only in the page cache, and a later sync would not
     /// prove that they are on the disk.
     ///
     /// # Errors
-    /// The call fails with [`Error::Exists`] if there is a log that the replay did not read, with
-    /// this number or a higher number. After any error, a replay finds the same records as before.
+    /// The call fails with [`Error::Exists`] if a log with this number or a higher number exists
+    /// that the replay did not read. After any error, a replay finds the same records as before.
     pub(crate) fn start(
         volume: Arc<dyn Volume>,
         shape: LogShape,
@@ -260,9 +261,9 @@ impl Log {
         Ok(self.append_all(&[record])?.start)
     }
 
-    /// Appends all records in order, or none, and returns their sequence numbers. The records are
-    /// written, and under [`Durability::Always`] durable. After a crash during the call, the log
-    /// may have the first few records.
+    /// Appends all records in order, or none, and returns their sequence numbers. When the call
+    /// returns, the records are written, and under [`Durability::Always`] durable. After a crash
+    /// during the call, the log may have the first few records.
     ///
     /// # Errors
     /// A vector has a wrong length, or a write or sync fails. After a failed write, later appends
@@ -346,8 +347,8 @@ impl Log {
         let wanted = state.written_sequence;
         loop {
             if state.durable_sequence >= wanted {
-                // In a broken file, this caller should get the error, and not the caller of the
-                // next append.
+                // If the file is broken, this call should report the error, not only the next
+                // append.
                 return shared.usable(&state);
             }
             shared.usable(&state)?;
@@ -415,7 +416,7 @@ impl Log {
         self.shared.state.lock().written
     }
 
-    /// The sequence number of the next record, if no append fails before it.
+    /// The sequence number of the next record, unless an earlier append fails.
     pub(crate) fn next_sequence(&self) -> u64 {
         self.shared.state.lock().pending_sequence
     }
@@ -493,7 +494,7 @@ impl Shared {
                 let error = Arc::new(failed.error);
                 let _ = batch.outcome.set(Err(error.clone()));
                 if failed.cut_off {
-                    // The sync of the cut also made the bytes before the cut durable.
+                    // The sync after the truncation also made the remaining bytes durable.
                     state.synced();
                     state.withdraw(error);
                 } else {
@@ -546,7 +547,7 @@ impl Shared {
     fn keep_room_again(&self, state: &mut State) -> Result<(), Error> {
         match self.volume.keep_room(LOG_ROOM, state.room) {
             Err(error @ TierError::NoSpace { .. }) => return Err(error.into()),
-            // After any other failure there may be space for records, so the log accepts them.
+            // After any other failure there may be space for records, so the log accepts records.
             Err(error) => tracing::debug!("no blocks are reserved for deletes: {error}"),
             Ok(_) => {}
         }
@@ -554,8 +555,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Continues the log in the file with reserved blocks, unless the log has had more than `files`
-    /// files. Returns `false` if no blocks are reserved.
+    /// Continues the log in the file with reserved blocks, unless the log has begun another file
+    /// since the caller read `files`. Returns `false` if no blocks are reserved.
     fn take_room(&self, files: u64) -> Result<bool, Error> {
         let mut state = self.state.lock();
         while state.file.is_none() {
@@ -567,7 +568,8 @@ impl Shared {
         if self.volume.kept_room(LOG_ROOM)? == 0 {
             return Ok(false);
         }
-        // There is no space for the pending records either, and some may not be deletes.
+        // The pending records fail too: the disk has no space for them, and the reserved blocks are
+        // only for deletes.
         let full = TierError::NoSpace {
             place: name_of(&*self.volume, &log_name(state.number)),
             offset: state.written,
@@ -583,7 +585,7 @@ impl Shared {
     /// Rotates while no write is in progress. With `rows`, the next file may have rows.
     fn rotate(&self, state: &mut State, rows: bool) -> Result<LogPosition, Error> {
         if state.broken.is_none() && state.written == FIRST_RECORD && (state.rows || !rows) {
-            // Otherwise each of several failed merges would leave a file.
+            // Without this return, each failed merge would leave an empty file.
             return Ok(LogPosition {
                 number: state.number,
                 sequence: state.written_sequence,
@@ -591,7 +593,8 @@ impl Shared {
         }
         let has_room = || self.volume.kept_room(&log_name(state.number));
         if state.broken.is_none() && state.room_is_taken && has_room()? > 0 {
-            // After a rotation, deletes cannot use the free blocks of the current file.
+            // After a rotation, deletes cannot use the free blocks of the current file. So other
+            // blocks are reserved first.
             self.keep_room_again(state)?;
         }
         self.begin_next(state, rows, false)
@@ -788,7 +791,8 @@ impl Started {
         Ok(Self { file, end, rows })
     }
 
-    /// Uses the last file or the reserved blocks, if the error says that the disk is full.
+    /// If the error says that the disk is full, continues in the last file or in the reserved
+    /// blocks.
     fn on_full_disk(
         volume: &dyn Volume,
         header: LogHeader,

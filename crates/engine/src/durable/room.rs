@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A rename keeps the blocks of a file, so no other program can use them. Until `log.room` is
-//! reserved again, the index refuses new rows and accepts deletes. If the file system cannot
+//! reserved again, the index refuses inserts and accepts deletes. If the file system cannot
 //! preallocate blocks ([`Volume::keep_room`]), an index on a full disk accepts no deletes.
 
 use stratann_layout::LogRecord;
@@ -79,7 +79,7 @@ pub(super) fn replace_in_room(
     };
     let written = file
         .write_at(0, bytes)
-        // This frees the blocks that the file does not need.
+        // `set_len` frees the blocks that the file does not need.
         .and_then(|()| file.set_len(bytes.len() as u64))
         .and_then(|()| file.sync());
     drop(file);
@@ -105,8 +105,8 @@ fn take(volume: &dyn Volume, name: &str) -> Result<Option<Box<dyn VolumeFile>>, 
     }
     match volume.open(name) {
         Ok(file) if file.is_empty() => Ok(Some(file)),
-        // An earlier attempt wrote to the file, or a backup shares it (a hard link). The next
-        // reservation makes another file.
+        // An earlier attempt wrote to the file, or a backup shares the file through a hard link.
+        // The next reservation makes another file.
         Ok(_) | Err(TierError::Missing { .. } | TierError::NotPlain { .. }) => Ok(None),
         Err(error) => Err(error),
     }

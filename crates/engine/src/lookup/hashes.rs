@@ -12,8 +12,8 @@ use crate::search::{Exactness, Nodes};
 
 const UNKNOWN: u32 = 0;
 
-/// Hashes of the external ids of nodes, which never change, with four bytes for each node. One of
-/// four billion other nodes has the same hash, and is read unnecessarily.
+/// Hashes of the external ids of nodes, with four bytes for each node. The id of a node never
+/// changes. About one in four billion other nodes has the same hash, and is read unnecessarily.
 #[derive(Debug, Default)]
 pub(crate) struct IdHashes {
     known: Mutex<Known>,

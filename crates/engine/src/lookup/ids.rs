@@ -119,8 +119,8 @@ impl<'a> Built<'a> {
     }
 }
 
-/// The `most` lowest live ids of the build from `least` on, in descending order. The ids are read
-/// from all records, for an index without a file of ids.
+/// For an index without a file of ids: the `most` lowest live ids of the build from `least` on, in
+/// descending order. The ids are read from all records.
 fn least_of(
     look_up: &LookUp<'_>,
     dead: Option<Dead<'_>>,
@@ -151,8 +151,8 @@ fn least_of(
 }
 
 impl Index {
-    /// The first `most` ids above `after` when the index was opened, ascending. To continue, pass
-    /// the last id as `after`.
+    /// The first `most` ids above `after` in ascending order. Changes after the open of the index
+    /// do not count. To continue, pass the last id as `after`.
     ///
     /// # Errors
     /// The file of ids cannot be read or is damaged. Without this file: the records cannot be read
@@ -169,7 +169,8 @@ impl Index {
         let carried;
         let overlay = match self.overlay() {
             Some(overlay) => overlay,
-            // The log is empty, but the checkpoint may have direct inserts, and their deletes.
+            // The log is empty, but the checkpoint may have ids that were inserted or deleted after
+            // the build.
             None => {
                 carried = Overlay::carried(self.carried());
                 &carried

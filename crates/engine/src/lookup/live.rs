@@ -14,7 +14,7 @@ use crate::{Error, LiveIndex};
 const TRIES: usize = 8;
 
 impl Snapshot {
-    /// The nodes of the ids whose vectors were on storage at the read timestamp.
+    /// The node of each id whose vector was on storage at the read timestamp.
     pub(crate) fn nodes(
         &self,
         ids: &[u64],
@@ -66,7 +66,8 @@ impl LiveIndex {
         let Some(least) = after.map_or(Some(0), |after| after.checked_add(1)) else {
             return Ok(Vec::new());
         };
-        // At two timestamps, the snapshot and the new ids could both lack a vector that moves.
+        // The snapshot and the new ids have the same timestamp. Otherwise both could lack a vector
+        // that moves.
         let (snapshot, new) = self.while_nobody_changes(|snapshot| {
             let new = new_ids(&snapshot.overlay, least, most);
             (snapshot.clone(), new)

@@ -12,7 +12,8 @@
 //!
 //! A look-up has one read timestamp ([`Moment`](crate::overlay::Moment)). If an upsert moves a
 //! vector meanwhile, the look-up finds the vector in its old or its new place. If an id is replaced
-//! so often that its version is forgotten, the id is looked up again at a later timestamp.
+//! so often that the version at the read timestamp is forgotten, the id is looked up again at a
+//! later timestamp.
 //!
 //! Ids are listed in ascending order, from a given id on. A caller that lists all ids with several
 //! calls gets each id that stays in the index, and only once.
@@ -73,7 +74,7 @@ impl Rows {
 }
 
 struct Wanted {
-    /// Equal ids have the same position.
+    /// The position of each id in `vectors` and `found`.
     places: HashMap<u64, usize>,
     vectors: Vec<u8>,
     row_bytes: usize,
@@ -184,7 +185,8 @@ impl LookUp<'_> {
 
     fn find(&self, wanted: &mut Wanted) -> Result<(), Error> {
         let mut left = wanted.left();
-        // During a merge, an id may briefly be in both graphs, so the older graph is read first.
+        // During a merge, an id may briefly be in both graphs, so the older graph is read first,
+        // and the vector of the newer graph wins.
         for (fresh, moment) in self.seen.iter().flat_map(Seen::fresh) {
             for &id in &left {
                 if let Some(vector) = fresh.vector_at(id, moment) {
@@ -276,7 +278,7 @@ impl LookUp<'_> {
         }
     }
 
-    /// Records the vectors of these nodes, if they are live and have an id of the look-up.
+    /// Records the vectors of these nodes, if the nodes are live and have an id of the look-up.
     fn read(&self, nodes: Nodes<'_>, wanted: &mut Wanted) -> Result<(), Error> {
         let admission = self.admission();
         let exactness = match wanted.row_bytes {
@@ -295,7 +297,7 @@ impl LookUp<'_> {
 
 impl Index {
     /// The vectors of ids at the time of the open, in the order of the call, and the ids that are
-    /// not in the index. If the call has an id twice, the result has it twice.
+    /// not in the index. If an id is twice in the call, its vector is twice in the result.
     ///
     /// If a file maps ids to nodes, a look-up reads this file once, and then the vector. Otherwise,
     /// and for direct inserts, look-ups read the records. Without a memory budget, four bytes for

@@ -7,8 +7,8 @@
 //!
 //! A walk still traverses an excluded node, but the node takes no place in the candidate list
 //! ([`frontier`](crate::frontier)). A node is excluded by a delete before the search began, by a
-//! filter, or by a measurement of recall whose query is its vector. For vectors in memory,
-//! `FreshMoment::admits` (`fresh.rs`) checks deletes.
+//! filter, or by a measurement of recall whose query is the vector of the node. For vectors in
+//! memory, `FreshMoment::admits` (`fresh.rs`) checks deletes.
 
 use super::Dead;
 use crate::filter::NodeSet;
@@ -35,7 +35,7 @@ pub(crate) struct Admission<'a> {
     dead: Option<Dead<'a>>,
     /// The nodes that match a filter, and the number of other nodes.
     among: Option<(&'a NodeSet, usize)>,
-    /// A node that is excluded because the query is its vector.
+    /// A node that is excluded because its vector is the query.
     left_out: Option<u32>,
 }
 

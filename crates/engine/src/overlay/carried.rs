@@ -1,4 +1,4 @@
-//! The ids that a checkpoint has beside the ids of its build.
+//! The ids that a checkpoint has in addition to the ids of its build.
 
 use stratann_layout::{Manifest, PlacementFile};
 

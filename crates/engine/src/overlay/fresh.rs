@@ -22,8 +22,8 @@
 //! its start. So while an id is replaced, a search finds exactly one of its two vectors.
 //!
 //! **Locks.** A search locks only the table of segments, and only briefly. No insert holds a lock
-//! during its search. A reader of a list reads the list again if its version changed meanwhile, so
-//! a search sees only complete lists.
+//! during its search. If the version of a list changes during a read, the reader reads the list
+//! again. So a search sees only complete lists.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -64,9 +64,9 @@ const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct FreshParameters {
-    /// R, after pruning.
+    /// R: the greatest length of a list after pruning.
     pub(crate) degree: usize,
-    /// L, in searches for the neighbours of a new vector.
+    /// L of the searches for the neighbours of a new vector.
     pub(crate) build_list: usize,
     /// The margin of the pruning, as a factor on squared distances. It is at least 1.
     pub(crate) alpha: f32,
@@ -175,7 +175,7 @@ pub(crate) struct FreshGraph {
     /// changes only under the write lock of `ids`.
     died: RwLock<Vec<u32>>,
     rows: RwLock<HashMap<u32, RowBytes>>,
-    /// The bytes of all rows, without rows that another row has replaced.
+    /// The bytes of the current rows. Replaced rows do not count.
     row_bytes: AtomicUsize,
     epoch: AtomicU64,
     live: AtomicUsize,
@@ -305,7 +305,7 @@ impl FreshGraph {
         self.next.load(Ordering::Relaxed) as usize
     }
 
-    /// The bytes of memory of the graph, including the overhead of the allocator, without the
+    /// The memory of the graph in bytes, with the overhead of the allocator, but without the
     /// buffers of inserts.
     pub(crate) fn memory_bytes(&self) -> usize {
         /// The overhead of an allocation, in bytes.
@@ -315,7 +315,8 @@ impl FreshGraph {
         // A hash table has one extra byte for each entry, and at least an eighth of the table is
         // free.
         let entry = (size_of::<(u64, u32)>() + 1) * 8 / 7;
-        // One lock at a time: an insert locks the segments while it holds the lock of the ids.
+        // This function holds one lock at a time: an insert locks the segments while it holds the
+        // lock of the ids, so the opposite order could deadlock.
         let segments = self.segments.read().len();
         let ids = self.ids.read().capacity();
         let died = self.died.read().capacity() * size_of::<u32>();
@@ -329,8 +330,8 @@ impl FreshGraph {
         segments * segment + self.slots() * row + ids * entry + died + rows + row_bytes
     }
 
-    /// The bytes charged to a memory budget, equal to the charge for the log when the index is
-    /// reopened ([`logged_bytes`](super::logged::logged_bytes)).
+    /// The bytes charged to a memory budget. When the index is reopened, the charge for the log is
+    /// the same ([`logged_bytes`](super::logged::logged_bytes)).
     pub(crate) fn charged_bytes(&self) -> u64 {
         let first = if self.slots() > 0 { FIRST_FRESH } else { 0 };
         first + self.slots() as u64 * vector_charge(self.kernel.row_bytes()) + self.charged_rows()
@@ -410,7 +411,8 @@ impl FreshGraph {
         self.for_each_in(moment.epoch, f);
     }
 
-    /// Like [`for_each`](FreshGraph::for_each), for an epoch that has begun.
+    /// Calls `f` like [`for_each`](FreshGraph::for_each), for the vectors that were live in
+    /// `epoch`. This epoch must have begun.
     pub(crate) fn for_each_in(&self, epoch: u64, mut f: impl FnMut(u64, &[u8], Option<RowBytes>)) {
         self.each_slot_in(epoch, |slot, id, vector| f(id, vector, self.row_of(slot)));
     }
@@ -420,7 +422,8 @@ impl FreshGraph {
     }
 
     fn each_slot_in(&self, epoch: u64, mut f: impl FnMut(u32, u64, &[u8])) {
-        // The epoch comes first, so that all vectors that are live in the epoch are in these slots.
+        // `epoch` began before this read of `next`. So these slots have all vectors that are live
+        // in the epoch.
         let slots = self.next.load(Ordering::Acquire);
         let mut view = View::new(self);
         for slot in 0..slots {
@@ -485,8 +488,8 @@ impl FreshGraph {
         Ok(found)
     }
 
-    /// Searches like [`search`](FreshGraph::search), by exact comparison with the vectors of these
-    /// slots.
+    /// Searches like [`search`](FreshGraph::search), but compares the query exactly with all
+    /// vectors of `slots`.
     pub(crate) fn search_among(
         &self,
         query: &[u8],
@@ -512,7 +515,7 @@ impl FreshGraph {
     }
 
     /// Puts live vectors near the query into `found`. Returns `false` if the walk found fewer than
-    /// `k` vectors, and not all live vectors.
+    /// `k` vectors although more vectors are live.
     fn walk(
         &self,
         query: &[u8],
@@ -527,7 +530,7 @@ impl FreshGraph {
             return false;
         }
         let mut view = View::new(self);
-        // Deleted vectors take up entries of the candidate list.
+        // Deleted vectors take up entries of the candidate list, so the list gets longer.
         let slots = self.slots();
         let mut length = (list * slots / live).clamp(list, list * LONGEST).min(slots);
         loop {
@@ -553,7 +556,8 @@ impl FreshGraph {
 
     fn scan(&self, query: &[u8], moment: FreshMoment, scratch: &mut FreshScratch) {
         scratch.slots.clear();
-        // A vector deleted during the scan was live at the read timestamp, so it still counts.
+        // A vector that was deleted after the read timestamp was live at this timestamp. So the
+        // scan also compares such vectors.
         {
             let ids = self.ids.read();
             scratch.slots.extend(ids.values());
@@ -604,7 +608,8 @@ impl FreshGraph {
             chosen,
         } = scratch;
         let space = self.space();
-        // The search may renew the segments of the view, so a clone keeps the vector readable.
+        // The search may replace the segments of the view. This clone keeps the new vector
+        // readable.
         let segments = view.segments.clone();
         let own = &segments[(slot >> SEGMENT_BITS) as usize];
         let at = slot as usize % SEGMENT;
@@ -630,18 +635,19 @@ impl FreshGraph {
         pruner.prune(view, space, point, &self.parameters);
         chosen.clear();
         chosen.extend_from_slice(&pruner.chosen);
-        // Under the inner product, all vectors choose the long vectors as neighbours. So only the
-        // diverse neighbours may link back.
+        // Under the inner product, all vectors choose the same long vectors as neighbours. To spare
+        // the lists of these vectors, only diverse neighbours link back.
         let asked = match space.product {
             true => pruner.diverse,
             false => chosen.len(),
         };
-        // After the first link back, other inserts may add to this list.
+        // This list is written before the first link back. After that link, other inserts may add
+        // to the list.
         own.replace(at, chosen, &own.nodes[at].lock.lock());
         let mut linked = false;
         for (place, &neighbour) in chosen[..asked].iter().enumerate() {
             // The farthest neighbour comes last. If no nearer neighbour has linked back, the
-            // farthest must: its list then drops a far link, which searches rarely need.
+            // farthest must link back. Its list then drops a far link, which searches rarely need.
             let must = !linked && place + 1 == asked;
             linked |= self.link_back(view, space, neighbour, slot, must, search, pruner);
         }

@@ -11,8 +11,8 @@ use crate::Error;
 use crate::durable::{self, LogPosition};
 use crate::stores::columns::row_charge;
 
-/// The bytes of a vector in the fresh graph beyond its own: list, slot, and overhead of the
-/// allocator.
+/// The bytes that a vector takes in the fresh graph beyond its elements: list, slot, and overhead
+/// of the allocator.
 const BESIDE_FRESH: u64 = 300;
 
 /// The additional bytes of the first vector: tables, and one segment of the fresh graph.
@@ -24,8 +24,8 @@ pub(crate) fn vector_charge(bytes: usize) -> u64 {
 
 /// The bytes charged for the log of an index, up to any damage, which the replay reports. Each
 /// vector counts, even if a later record replaces it, since only a merge frees its memory. Of
-/// several rows of a vector, the last counts. Ids on storage that the log deletes or replaces count
-/// as well.
+/// several rows of attributes for a vector, the last counts. Ids on storage that the log deletes or
+/// replaces count as well.
 pub(crate) fn logged_bytes(volume: &dyn Volume, manifest: &Manifest) -> Result<u64, Error> {
     let shape = LogShape::new(manifest.element, manifest.dimension as usize)?;
     let mut charges = Charges {
@@ -49,7 +49,7 @@ struct Charges {
     vector: u64,
     bytes: u64,
     any: bool,
-    /// The charges of the rows of live vectors in the log.
+    /// The charges of the attributes of live vectors in the log.
     fresh: HashMap<u64, u64>,
     stored: HashMap<u64, u64>,
 }

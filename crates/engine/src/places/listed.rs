@@ -28,9 +28,9 @@ pub struct Copies {
     pub removed: bool,
 }
 
-/// The copies on some places, of one index or of all indexes. On a server, they are the copies of
-/// all machines under the index name of the place. For one index, copies that another machine made
-/// count only if their checkpoint is the same.
+/// The copies on some places, of one index or of all indexes. On a server, the result has the
+/// copies of all machines under the index name of the place. For one index, copies that another
+/// machine made count only if their checkpoint is the same.
 ///
 /// # Errors
 /// A place is in memory, where copies cannot be listed, or a folder or a server cannot be read.

@@ -12,23 +12,23 @@ use crate::{Error, stored};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
-    /// Letters and digits.
+    /// The name has only letters and digits.
     pub(super) name: String,
-    /// Every machine gives the checkpoint this name, so a copy of another machine is the same.
+    /// Whether every machine gives the checkpoint this name, so that machines can share copies.
     pub(super) everywhere: bool,
 }
 
 impl Identity {
-    /// A hash of the MANIFEST of the present checkpoint, which has a random number for each
-    /// checkpoint. If a MANIFEST of an earlier version lacks this number, the hash also covers
-    /// device, inode, length and change time of the file, so no other machine can compute it.
+    /// A hash of the MANIFEST of the present checkpoint. Each MANIFEST has a random number. If a
+    /// MANIFEST of an earlier version lacks this number, the hash also covers device, inode, length
+    /// and change time of the file, so no other machine can compute it.
     pub(super) fn of(home: &dyn Volume, path: &Path) -> Result<Identity, Error> {
         let bytes = home.read(MANIFEST)?;
         let manifest = Manifest::decode(&bytes, &stored::name_of(home, MANIFEST))?;
         let mut hasher = blake3::Hasher::new();
         hasher.update(&bytes);
         let everywhere = manifest.state.is_some();
-        // A volume that is not a folder has no such file.
+        // A volume that is not a folder has no MANIFEST file with these facts.
         if !everywhere && let Ok(file) = std::fs::metadata(path.join(MANIFEST)) {
             for number in [file.dev(), file.ino(), file.len()] {
                 hasher.update(&number.to_le_bytes());

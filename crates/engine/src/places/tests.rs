@@ -129,7 +129,8 @@ fn spoil(file: &Path) {
 
 type Answers = (Vec<u64>, Vec<f32>);
 
-/// Results of pipelined searches depend on the order of completions, so they are not compared.
+/// Results of pipelined searches depend on the order of completions, so these results are not
+/// compared.
 fn answers(index: &Index) -> Result<Answers, Error> {
     let queries = rows(20, 300);
     let search = |strategy| {
@@ -514,7 +515,7 @@ fn copies_in_memory_count_towards_the_budget() {
         };
         Index::open(&built.path, &options)
     };
-    // The copies need more memory than the steps of this search.
+    // The copies need more memory than a step of this loop.
     let mut enough = 1 << 20;
     while with(enough, "topology=ssd").is_err() {
         enough += 10_000;
@@ -634,7 +635,7 @@ fn an_index_on_places_takes_changes_and_they_are_in_the_index() {
                 ..OpenOptions::default()
             };
             let index = std::sync::Arc::new(Index::open(&built.path, &options).unwrap());
-            // One after the other, so that each run builds the same graph.
+            // Inserts run one after the other, so that each run builds the same graph.
             let writing = WriteOptions {
                 threads: 1,
                 direct: DirectOptions {

@@ -82,7 +82,7 @@ impl Head {
         block
     }
 
-    /// The checksum of the block was verified.
+    /// The caller has verified the checksum of the block.
     fn decode(block: &[u8; BLOCK], file: &str) -> Result<Head, Unfit> {
         let refused = |at: usize, why: String| Err(Unfit(format!("{file}: at byte {at}: {why}")));
         if &block[4..12] != MAGIC {
@@ -235,12 +235,12 @@ impl Content {
         self.left
     }
 
-    /// For a fault at an offset of the file.
+    /// The error for a fault at an offset of the file.
     pub(crate) fn unfit(&self, at: u64, why: impl fmt::Display) -> Unfit {
         Unfit(format!("{}: at byte {at}: {why}", self.file))
     }
 
-    /// For a fault of the bytes that were just read.
+    /// The error for a fault in the bytes that were just read.
     pub(crate) fn wrong(&self, why: impl fmt::Display) -> Unfit {
         let unread = (self.window.len() - self.taken).div_ceil(PAYLOAD) as u64;
         self.unfit((self.block - unread.min(self.block)) * BLOCK as u64, why)
@@ -274,7 +274,8 @@ impl Content {
         Ok(u32::from_le_bytes(bytes))
     }
 
-    /// All content before these blocks must have been returned, and more content must follow.
+    /// Reads the next blocks. All content before these blocks must have been returned, and more
+    /// content must follow.
     fn refill(&mut self) -> Result<(), Unfit> {
         let blocks = (self.left.div_ceil(PAYLOAD as u64)).min(WINDOW as u64) as usize;
         let mut bytes = vec![0; blocks * BLOCK];

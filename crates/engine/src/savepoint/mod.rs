@@ -14,18 +14,18 @@
 //! directory is synced. So a savepoint is always complete. The build has the lock of the volume of
 //! the index.
 //!
-//! **A savepoint is optional.** It has the hash of the *origin* of the build (`origin.rs`: BLAKE3
-//! of the rows, the options and the version). It also has the hash of its *input*: the origin and
-//! all other data on which its content depends, such as the order of the nodes. If a hash differs,
-//! or the savepoint is damaged, the build begins the stage from its start, without an error. If a
-//! savepoint cannot be written, the build warns once and writes none.
+//! **A savepoint is optional.** A savepoint has the hash of the *origin* of the build (`origin.rs`:
+//! BLAKE3 of the rows, the options and the version). A savepoint also has the hash of its *input*:
+//! the origin and all other data on which the content depends, such as the order of the nodes. If a
+//! hash differs, or the savepoint is damaged, the build begins the stage from its start, without an
+//! error. If a savepoint cannot be written, the build warns once, and writes no more savepoints.
 //!
 //! **The index is the same.** Each pass derives its random numbers from the seed, so with one
 //! thread, a resumed and an uninterrupted build write the same bits.
 //!
 //! **When savepoints are written.** A stage writes its savepoint at its end. During the build of
-//! the graph, a savepoint is written when `every`, and [`WORTH`] times the duration of the last
-//! write, have passed. If `every` is 0, savepoints are written whenever possible.
+//! the graph, a savepoint is written when the interval `every`, and [`WORTH`] times the duration of
+//! the last write, have passed. If `every` is 0, savepoints are written whenever possible.
 
 mod file;
 mod origin;
@@ -47,7 +47,7 @@ use crate::{Error, stored};
 use file::Head;
 use origin::Origin;
 
-/// A multiple of the duration of the last write, for the time between two savepoints.
+/// The least time between two savepoints, as a multiple of the duration of the last write.
 const WORTH: u32 = 20;
 
 const PREFIX: &str = "savepoint";
@@ -110,7 +110,8 @@ pub(crate) fn are_none(volume: &dyn Volume) -> bool {
     names(volume).is_ok_and(|names| names.iter().all(|name| name == UNFINISHED))
 }
 
-/// Removes all savepoints of a locked volume. If a removal fails, the next build removes them.
+/// Removes all savepoints of a locked volume. If a removal fails, the next build removes the
+/// remaining savepoints.
 pub(crate) fn remove_all(volume: &dyn Volume) {
     for name in names(volume).unwrap_or_default() {
         let _ = volume.remove(&name);
@@ -251,8 +252,8 @@ impl<'a> Savepoints<'a> {
         !state.over && state.last.elapsed() >= worth
     }
 
-    /// Writes a savepoint of `bytes` bytes. If this fails, the build warns once, and writes no
-    /// more.
+    /// Writes a savepoint of `bytes` bytes. If the write fails, the build warns once, and writes no
+    /// more savepoints.
     pub(crate) fn keep(
         &self,
         (what, part): (What, u32),
@@ -317,7 +318,7 @@ impl<'a> Savepoints<'a> {
         Ok(length)
     }
 
-    /// Reads a savepoint. `None` if there is none with this origin and input that can be decoded.
+    /// Reads a savepoint. `None` if no savepoint with this origin and input can be decoded.
     pub(crate) fn read<T>(
         &self,
         (what, part): (What, u32),

@@ -9,8 +9,8 @@ use crate::Error;
 use crate::data::VectorSource;
 use crate::progress::{Progress, Stage};
 
-/// Raised if a change gives other nodes, lists or codes for the same rows and options, or other
-/// bytes of savepoints.
+/// This number is raised if a change of the program gives other nodes, lists or codes for the same
+/// rows and options, or other bytes of savepoints.
 const BUILD_VERSION: u32 = 2;
 
 const PROGRAM: &str = "the version of the program";

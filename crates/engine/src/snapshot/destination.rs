@@ -85,7 +85,7 @@ fn taken(path: &Path, name: &impl fmt::Debug) -> Error {
     }
 }
 
-/// A copy of an index that is being made. A drop before the finish removes its files.
+/// A copy of an index that is being made. A drop before `finish` removes the copied files.
 pub(super) struct Unfinished<'a> {
     volume: &'a dyn Volume,
     mark: Box<dyn VolumeFile>,
@@ -136,8 +136,8 @@ impl<'a> Unfinished<'a> {
         self.mark.sync()
     }
 
-    /// Removes the files so far. If a file stays, the copy fails, since the directory must have no
-    /// other files when the MANIFEST gets its name.
+    /// Removes the files that were written so far. If a file stays, the copy fails, since the
+    /// directory must have no other files when the MANIFEST gets its name.
     pub(super) fn clear(&mut self) -> Result<(), Error> {
         (self.bytes, self.shared) = (0, 0);
         while let Some(name) = self.written.last() {
@@ -187,15 +187,16 @@ impl<'a> Unfinished<'a> {
         let mut file = self.create(&log.name)?;
         file.write_at(0, &log.front)?;
         let first = log.front.len() as u64;
-        // Since then, a writer may have cut off a failed write. No record of this write was
-        // acknowledged.
+        // After the log was opened, a writer may have truncated a failed write. No record of this
+        // write was acknowledged.
         let end = log.length.min(log.reader.size()?).max(first);
         copy(&*log.reader, &mut *file, (first, end), progress)?;
         Ok(file.sync()?)
     }
 
-    /// Cuts the last log after its last complete record, since a writer may have been writing, and
-    /// returns the number of records. If both logs are damaged, the error names the original.
+    /// Cuts the last log after its last complete record, since a writer may have been writing
+    /// during the copy. Returns the number of records. If the copy and the original are damaged,
+    /// the error names the original.
     pub(super) fn cut_logs(&mut self, of: &Source<'_>, logs: &[LogPart]) -> Result<u64, Error> {
         let manifest = of.manifest();
         let shape = LogShape::new(manifest.element, manifest.dimension as usize)?;

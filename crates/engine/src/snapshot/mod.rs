@@ -10,16 +10,16 @@
 //! ```
 //!
 //! **Which state is copied.** While the MANIFEST is unchanged, no process overwrites bytes that the
-//! MANIFEST needs. So a copy of the files that it names, with a log of any later length, is the
-//! index at that later time. A [`LiveIndex`] chooses a time between calls. If another process
-//! changes the index, the copy may have some rows of a call, as after a crash.
+//! MANIFEST needs. So a copy of the named files, with the log up to any later length, is the index
+//! at the time at which the log had this length. A [`LiveIndex`] chooses a time between calls. If
+//! another process changes the index, the copy may have some rows of a call, as after a crash.
 //!
 //! **Which files may change** during the copy:
 //!
-//! - Pages of lists, and of vectors in segments ([`FileKind::has_pages`]): direct inserts write to
-//!   them, and after the next commit also to pages that only the previous checkpoint names. So
-//!   these files are copied first, and the snapshot starts over if the MANIFEST has changed
-//!   meanwhile.
+//! - Pages of lists, and of vectors in segments ([`FileKind::has_pages`]): direct inserts write
+//!   to free pages of these files. After the next commit, pages that only the previous checkpoint
+//!   names are free, too. So these files are copied first, and the snapshot starts over if the
+//!   MANIFEST has changed meanwhile.
 //! - Logs grow, and a merge removes them. So logs are opened before the MANIFEST is compared. Marks
 //!   are read before the length, so that the marks never declare more bytes durable than the copy
 //!   has.
@@ -60,7 +60,7 @@ use stratann_layout::FileKind;
 /// The largest number of attempts. An attempt fails if the checkpoint changes, a log is removed, or
 /// an unfinished insert begins or ends.
 const TRIES: usize = 12;
-/// The attempts before the writer of this process is asked to make no checkpoints.
+/// After this number of attempts, the writer of this process makes no checkpoint during an attempt.
 const UNASKED: usize = 2;
 
 /// The result of a snapshot.
@@ -74,7 +74,7 @@ pub struct SnapshotReport {
     pub bytes: u64,
     /// Bytes that share blocks with the original, 0 if the file system cannot share blocks.
     pub shared_bytes: u64,
-    /// Changes in the log after the checkpoint, to be replayed by an open.
+    /// Changes in the log after the checkpoint, which an open of the copy replays.
     pub log_records: u64,
     /// The number of attempts. It is above 1 if checkpoints or other changes interfered.
     pub tries: u64,
@@ -101,7 +101,7 @@ pub fn snapshot(
     progress: &dyn Progress,
 ) -> Result<SnapshotReport, Error> {
     let source = stored::existing(path.as_ref())?;
-    // The manifest is read before any file is created.
+    // If no index exists at `path`, this read fails before any file is created.
     stored::manifest(&source)?;
     into_folder(path.as_ref(), dest.as_ref(), |dest| {
         take(&source, dest, None, progress)
@@ -197,7 +197,7 @@ pub(crate) fn take(
         if !of.stands()? || of.inserts()? != inserts {
             continue;
         }
-        // The files that are copied after this no longer change.
+        // The remaining files no longer change, so checkpoints may continue.
         drop(held.take());
         copy.files(of.written_once(), progress)?;
         for log in &logs {

@@ -122,7 +122,8 @@ impl<'a> Source<'a> {
         for number in numbers {
             match self.log(number) {
                 Ok(log) => logs.push(log),
-                // A merge has committed, or a writer has closed the log and found it empty.
+                // A merge has committed, or a writer has removed an empty log when it closed the
+                // index.
                 Err(Error::Tier(TierError::Missing { .. })) => return Ok(None),
                 Err(error) => return Err(error),
             }

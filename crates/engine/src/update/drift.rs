@@ -12,9 +12,9 @@
 //! ```
 //!
 //! If vectors are far from all centroids, or much nearer to each other than the centroids are,
-//! codes hardly distinguish them. Then searches often miss these vectors, and no error shows it. A
-//! merge trains another codebook ([`outgrown`](super::outgrown)). If inserted vectors resemble the
-//! older vectors, no vector has drifted: another codebook would be no better for them.
+//! codes hardly distinguish them. Then searches often miss these vectors, without an error. A merge
+//! trains another codebook ([`outgrown`](super::outgrown)). If inserted vectors resemble the older
+//! vectors, no vector has drifted: another codebook would be no better for them.
 //!
 //! ```text
 //!   is a merge due?  ─┐                                      ┌─> searches examine more candidates
@@ -50,7 +50,8 @@ use crate::stats::Stats;
 use crate::{Error, MergeWhen};
 
 /// The maximum number of nodes of a sample, half of them inserted since the last build or merge.
-/// Its vectors take at most `SAMPLE_BYTES` bytes, but it has at least `LEAST_SAMPLE` nodes.
+/// The vectors of a sample take at most `SAMPLE_BYTES` bytes, unless the sample has only
+/// `LEAST_SAMPLE` nodes.
 const SAMPLE: usize = 512;
 const SAMPLE_BYTES: usize = 1 << 20;
 const LEAST_SAMPLE: usize = 128;
@@ -59,7 +60,7 @@ const BESIDE_VECTOR: u64 = 256;
 /// Below this budget, an index open for changes uses all memory for inserts, and only
 /// [`Index::health`] takes a sample.
 const LEAST_BUDGET: u64 = 16 << 20;
-/// If either half of a sample has fewer nodes than this, the sample has no result.
+/// If either half of a sample has fewer nodes than this number, the sample has no result.
 const LEAST: usize = 32;
 /// An inserted vector has drifted if the error ratio of its code is above `TIMES` times a reference
 /// ratio. The share `BESIDE` of the older vectors has ratios up to the reference ratio.
@@ -217,8 +218,8 @@ impl Index {
         })
     }
 
-    /// The first node inserted since the last build or merge, if enough of them have drifted for a
-    /// merge.
+    /// The first node inserted since the last build or merge, if enough inserted nodes have drifted
+    /// for a merge.
     pub(crate) fn drifted_from(&self, live: u64) -> Option<u32> {
         let drifted = self.drift().last().of_all(self, live);
         let first = self.manifest().vectors.try_into().ok();

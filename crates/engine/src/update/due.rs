@@ -6,20 +6,20 @@
 //! - *Reads*: the mean reads of a query, for each list size. The limit is 1.1 times the reads with
 //!   nothing deleted. If these reads are unknown, the reads at the smallest measured share of
 //!   deleted vectors count.
-//! - *Logged*: the vectors that wait in memory, with rows of attributes as vectors of the same
-//!   size. The limit is 6 % of the vectors on storage (FreshDiskANN's share, according to OdinANN
-//!   §4.1). The rule does not apply if rebalances move waiting vectors.
+//! - *Logged*: the number of vectors that wait in memory. Waiting attributes count as vectors of
+//!   the same size. The limit is 6 % of the vectors on storage (FreshDiskANN's share, according to
+//!   OdinANN §4.1). The rule does not apply if rebalances move waiting vectors.
 //! - *Grown*: the number of vectors, if the last build or merge had few vectors. The limit is 4
 //!   times the number of vectors of that build or merge.
 //! - *Drifted*: the number of vectors unlike the vectors on which the codes were trained. The limit
 //!   is 1 % of all vectors.
-//! - *Garbage*: the dead bytes in the files of clusters, or the pages that a graph has more than
-//!   after a build. The limit is 40 % of the files or pages, and 55 % for a large graph.
+//! - *Garbage*: the dead bytes in the files of clusters, or the pages of a graph beyond the
+//!   number after a build. The limit is 40 % of the files or pages, and 55 % for a large graph.
 //! - *Scattered*: the reads of a probe of one cluster in a grouped index. The limit is 1.3 times
 //!   the reads after the build.
 //!
-//! In clusters, *Garbage* matters for replicated vectors. *Scattered* matters for groups, which
-//! updates dissolve until each member needs its own read.
+//! Clusters with replicated vectors need *Garbage*. Grouped clusters need *Scattered*: updates move
+//! members out of their groups, until each member needs its own read.
 //!
 //! In a small graph, a few hundred inserts rewrite all pages, and leave two to four times the pages
 //! of a build. So a small graph of 1,000 vectors is merged after 32 inserts, of 3,000 vectors after
@@ -57,11 +57,11 @@ pub enum Due {
     Deleted(f64),
     /// The reads of a search, as a multiple of the reads with nothing deleted.
     Reads(f64),
-    /// The number of vectors that wait in memory, as a share of the number on storage. Rows count
-    /// as vectors of the same size.
+    /// The number of vectors that wait in memory, as a share of the number on storage. Waiting
+    /// attributes count as vectors of the same size.
     Logged(f64),
-    /// The dead bytes of clusters as a share of their files. In a graph: the pages beyond the
-    /// number that a build would need, as a share of all pages.
+    /// The dead bytes of clusters as a share of the bytes of their files. In a graph: the pages
+    /// beyond the number that a build would need, as a share of all pages.
     Garbage(f64),
     /// The reads of a probe of a cluster, as a multiple of the reads after the build.
     Scattered(f64),
@@ -119,7 +119,7 @@ const QUERIES: u64 = 256;
 const FOLLOW: f64 = 0.3;
 /// The minimum number of deleted vectors for a merge of a small index.
 const FEW: u64 = 64;
-/// A graph is small if it has fewer vectors than `SMALL` times `least`.
+/// A graph is small if it has fewer vectors than `SMALL` times [`MergeWhen::least`].
 const SMALL: u64 = 10;
 /// *Garbage* applies to a large graph if one in `CAME` vectors was inserted since the last merge.
 const CAME: u64 = 10;
@@ -191,11 +191,13 @@ impl Reads {
 pub(super) struct Extents {
     pub(super) stored: u64,
     pub(super) deleted: u64,
-    /// Vectors that wait in memory, and other waiting changes as vectors of the same size.
+    /// The number of vectors that wait in memory. Other waiting changes count as vectors of the
+    /// same size.
     pub(super) logged: u64,
     pub(super) by_itself: bool,
     pub(super) live: u64,
-    /// Vectors inserted since the last build or merge, and the share of garbage.
+    /// `came` is the number of vectors inserted since the last build or merge, and `garbage` the
+    /// share of garbage.
     pub(super) came: u64,
     pub(super) garbage: f64,
 }
@@ -231,8 +233,9 @@ impl Extents {
         let small = SMALL * when.least.max(1);
         let (least, most) = match index.has_clusters() {
             true => (when.least, when.garbage),
-            // The largest small graph needs `least` inserted vectors, a tenth of its vectors. A
-            // smaller graph needs a smaller share, since its merge costs little.
+            // The smaller a graph is, the smaller a share of inserted vectors suffices, since the
+            // merge costs little. The largest small graph needs `least` inserted vectors, a tenth
+            // of its vectors.
             false if self.stored < small => (
                 (self.stored * self.stored / (CAME * small)).max(when.least.min(LEAST_CAME)),
                 when.garbage,
@@ -295,7 +298,7 @@ impl LiveIndex {
         self.due_by(when, || self.drift(when.least), || self.scatter())
     }
 
-    /// Does not read the index.
+    /// Why a merge is due, decided without a read of the index.
     pub(super) fn due_as_known(&self, drifted: Option<f64>) -> Option<Due> {
         self.due_by(&MergeWhen::default(), || drifted, || self.known_scatter())
     }
@@ -316,8 +319,8 @@ impl LiveIndex {
             })
     }
 
-    /// Why a merge is due before the close. A small graph with 2.2 times the pages of a build is
-    /// also merged: otherwise the pages would stay until the next inserts.
+    /// Why a merge is due before the index is closed. A small graph with 2.2 times the pages of a
+    /// build is also merged: otherwise the pages would stay until the next inserts.
     fn due_at_rest(&self, when: &MergeWhen) -> Option<Due> {
         let Extents {
             stored,
@@ -423,7 +426,8 @@ pub struct Merger {
 
 impl Merger {
     /// Waits for a running merge, makes a last merge if one is due, and ends the background thread.
-    /// `progress` can interrupt the wait. Call this before the close: a drop interrupts each merge.
+    /// `progress` can interrupt the wait. Call this function before you close the index, since a
+    /// drop interrupts a running merge.
     pub fn finish(self, progress: &dyn Progress) {
         if !self.home.is_here() {
             return;
@@ -445,7 +449,8 @@ impl Drop for Merger {
         }
         *self.stop.told.lock() = Told::Stop;
         self.stop.changed.notify_all();
-        // On the background thread, the drop cannot wait for the thread's own end.
+        // If the background thread itself drops this value, the drop cannot wait for the end of
+        // that thread.
         let other = |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();
         if let Some(thread) = self.thread.take().filter(other)
             && thread.join().is_err()

@@ -42,7 +42,7 @@ pub(super) enum Fate {
 ///
 /// The picked segments have at most as many live vectors as the merge writes from other sources, so
 /// garbage collection at most doubles the writes. But if any segment is worth a rewrite, at least
-/// one segment is picked. Otherwise, garbage might stay forever.
+/// one segment is picked. Without this exception, garbage might stay forever.
 pub(super) fn fates(segments: &[Held], capacity: u32, new: u64) -> Vec<Fate> {
     let last = segments.len().saturating_sub(1);
     let mut fates: Vec<Fate> = (0..)
@@ -62,7 +62,7 @@ pub(super) fn fates(segments: &[Held], capacity: u32, new: u64) -> Vec<Fate> {
     let anyway: u64 = of(&fates, Fate::Rewritten).into_iter().map(live).sum();
     let mut left = anyway + new;
     let mut candidates = of(&fates, Fate::Kept);
-    // Of equal shares of garbage, the oldest segment comes first.
+    // Of segments with equal shares of garbage, the oldest comes first.
     candidates.sort_by(|&a, &b| segments[b].garbage().total_cmp(&segments[a].garbage()));
     let worth = candidates
         .iter()
@@ -74,7 +74,8 @@ pub(super) fn fates(segments: &[Held], capacity: u32, new: u64) -> Vec<Fate> {
         left = left.saturating_sub(live(n));
         fates[n] = Fate::Rewritten;
     }
-    // Later vectors are appended to the last segment, and no pages are added to a kept file.
+    // Later vectors are appended to the last segment, and a kept file gets no more pages. So at
+    // least one segment is rewritten.
     if new == 0
         && of(&fates, Fate::Rewritten).is_empty()
         && let Some(&n) = candidates.first()

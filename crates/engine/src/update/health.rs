@@ -2,9 +2,9 @@
 //! kind.
 //!
 //! After most failures, no change is lost, and the index tries the operation again. Two failures
-//! end all changes through a handle. After a failed sync of pages, the content of the disk is
-//! unknown. If the directory has an unknown manifest, another writer has written it. Searches
-//! continue, and a process that opens the index again starts from the checkpoint and the log.
+//! end all changes through a handle: a failed sync of pages, after which the content of the disk is
+//! unknown, and a manifest in the directory that another writer has written. Searches continue, and
+//! a process that opens the index again starts from the checkpoint and the log.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

@@ -129,9 +129,11 @@ struct State {
     overlay: Overlay,
     ids: StoredIds,
     direct: Option<Arc<Direct>>,
-    /// During a merge: the merged ids that were deleted or replaced since the merge began.
+    /// During a merge: the ids of merged vectors that were deleted or replaced after the merge
+    /// began.
     since: Option<Arc<Tombstones>>,
-    /// During a merge: the rows that merged vectors have received since the merge began.
+    /// During a merge: the attributes and payloads that merged vectors received after the merge
+    /// began.
     rows_since: Arc<Mutex<HashMap<u64, RowBytes>>>,
 }
 
@@ -141,7 +143,7 @@ pub(crate) struct Snapshot {
     pub(crate) index: Arc<Index>,
     pub(crate) overlay: Overlay,
     pub(crate) moment: Moment,
-    /// The nodes of the build by id, if the checkpoint has no table of ids.
+    /// If the checkpoint has no table of ids, this table gives the node of each id of the build.
     pub(crate) collected: Option<Arc<IdTable>>,
 }
 
@@ -161,7 +163,7 @@ impl Snapshot {
 enum Before {
     #[default]
     Unwanted,
-    /// A caller wants the previous checkpoint, but no merge has run since.
+    /// A caller wants the previous checkpoint, but no merge has run since this request.
     NotYet,
     /// The state that the last merge replaced, with the changes made during that merge.
     Kept(Arc<State>),
@@ -179,7 +181,7 @@ impl State {
         &self.overlay.fresh[self.overlay.fresh.len() - 1]
     }
 
-    /// This look-up can fail, so it comes before the log record of a change.
+    /// A change calls this function before it writes its log record, since the look-up can fail.
     fn known(&self, id: u64) -> Result<Known, Error> {
         let built = self.ids.contains(id)?;
         let live = self.is_new(id) || built && !self.overlay.deleted.contains_built(id);
@@ -237,8 +239,8 @@ pub struct LiveIndex {
     state: RwLock<Arc<State>>,
     log: Log,
     next_id: AtomicU64,
-    /// The number of vectors after all acknowledged changes. While a vector is moved, a sum over
-    /// storage and memory would count it twice.
+    /// The number of vectors after all acknowledged changes. A sum over storage and memory would
+    /// count a vector twice while a merge moves the vector.
     live: AtomicUsize,
     reserved: Reserved,
     /// The inserts that can be resumed after an interruption, as in the file `INSERTS`.
@@ -251,10 +253,10 @@ pub struct LiveIndex {
     before: Mutex<Before>,
     reads: Arc<Reads>,
     scattered: Scattered,
-    /// An interrupt ended the opening before all logged vectors were inserted into the graph. Then
-    /// the close does not insert them either.
+    /// Whether an interrupt ended the opening before all logged vectors were inserted into the
+    /// graph. If so, the close does not insert the remaining vectors either.
     hurries: AtomicBool,
-    /// The number of running calls that let rows wait and then merge them.
+    /// The number of running calls that leave new vectors in memory, and merge them at the end.
     filling: AtomicUsize,
     submitted: Arc<Submitted>,
     /// The last checkpoint has every change whose sequence number in the log is below this number.
@@ -294,7 +296,8 @@ impl Drop for LiveIndex {
         // Measurements of recall read files that other processes may change after the close.
         self.measurers.get_mut().clear();
         self.close();
-        // Until the lock is released, no other process changes the files of submitted searches.
+        // After the lock is released, another process may change the files. So submitted searches
+        // end first.
         self.submitted.wait();
     }
 }
@@ -307,7 +310,8 @@ impl LiveIndex {
         {
             tracing::warn!(index = %self.path.display(), "the log was not synced: {error}");
         }
-        // If a sync failed, its changes are only in memory until the next log has them.
+        // If a sync failed, the log file may lack changes. The rotation writes them to the next
+        // log.
         if self.log.is_broken()
             && let Err(error) = self.log.rotate()
         {
@@ -316,7 +320,8 @@ impl LiveIndex {
         if self.health.is_halted() {
             return;
         }
-        // Otherwise the code pages of inserts stay in memory while the checkpoint loads its own.
+        // Without this release, the code pages of inserts would stay in memory beside the code
+        // pages that the checkpoint loads.
         if self.index().memory().budget.is_some() {
             release_code_pages();
         }
@@ -445,7 +450,8 @@ impl LiveIndex {
         }
         let lock = index.volume().lock()?;
         let manifest = stored::manifest(&**index.volume())?;
-        // Direct inserts may have added nodes since the checkpoint. Then the log is replayed again.
+        // If direct inserts added nodes after the checkpoint, the index is opened again, which
+        // replays the log.
         let nodes = manifest
             .placement
             .map_or(manifest.vectors, |facts| facts.nodes);
@@ -620,7 +626,7 @@ impl LiveIndex {
         stats.health = self.seen_health();
         let drifted = stats.health.drifted;
         let drifted = drifted.filter(|&share| share >= MergeWhen::default().drifted);
-        // A search that scans all vectors misses no vector because of drift.
+        // If searches scan all vectors, drift does not make them miss vectors.
         let live = self.len() as u64;
         let drifted = drifted.filter(|_| looks_at(&state.index, live) != LooksAt::All);
         let badly = drifted.map(Due::Drifted);
@@ -687,7 +693,7 @@ impl LiveIndex {
         Ok(found)
     }
 
-    /// Searches like [`search_observed`](LiveIndex::search_observed), without samples for the
+    /// Searches like [`search_observed`](LiveIndex::search_observed), but takes no samples for the
     /// measurement of recall.
     pub(crate) fn search_unwatched(
         &self,
@@ -738,7 +744,7 @@ impl LiveIndex {
         self.volume.check_held()?;
         self.volume.check_path(&self.path)?;
         let directory = Directory::open(&self.path)?;
-        // Since the first check, the path may have been given to another directory.
+        // After the first check, the path may have been given to another directory.
         self.volume.check_path(&self.path)?;
         Ok(directory)
     }
@@ -758,7 +764,8 @@ impl LiveIndex {
         }
     }
 
-    /// From now on, each merge keeps the replaced checkpoint, for callers with unanswered requests.
+    /// After this call, each merge keeps the checkpoint that it replaces. Callers with unanswered
+    /// requests may need that checkpoint.
     pub(crate) fn keep_before(&self) {
         let mut before = self.before.lock();
         if let Before::Unwanted = *before {
@@ -795,7 +802,8 @@ impl LiveIndex {
         numbers.map(drop)
     }
 
-    /// Waiting changes count as the number of vectors that would take the same memory.
+    /// In `logged`, each waiting change counts as the number of vectors that would take the same
+    /// memory.
     pub(super) fn extents(&self) -> Extents {
         let state = self.state();
         let by_itself = self.takes_in_place() || self.is_filling();

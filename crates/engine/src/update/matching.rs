@@ -116,7 +116,8 @@ impl Index {
         Ok(found)
     }
 
-    /// Searches, but the recall watch samples none of the queries.
+    /// Searches like [`search_filtered_observed`](Index::search_filtered_observed), but takes no
+    /// samples for the measurement of recall.
     pub(crate) fn search_filtered_unwatched(
         &self,
         queries: &dyn VectorSource,
@@ -178,7 +179,8 @@ impl LiveIndex {
         Ok(found)
     }
 
-    /// Searches, but the recall watch samples none of the queries.
+    /// Searches like [`search_filtered_observed`](LiveIndex::search_filtered_observed), but takes
+    /// no samples for the measurement of recall.
     pub(crate) fn search_filtered_unwatched(
         &self,
         queries: &dyn VectorSource,

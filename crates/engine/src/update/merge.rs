@@ -8,8 +8,8 @@
 //!            new vectors: a search finds the list of each vector; all lists are pruned and written
 //! ```
 //!
-//! The lists of old vectors are kept, so only new vectors need searches. All lists are built if
-//! more vectors are new than old, or if a memory cap requires a build in parts.
+//! The lists of old vectors are kept, so only new vectors need searches. If more vectors are new
+//! than old, or if a memory cap requires a build in parts, all lists are built.
 //!
 //! A merge keeps the options of the build and the codebook, so that equal vectors keep equal codes.
 //! If the rows have [outgrown](super::outgrown) the codebook, the merge trains a new codebook, and
@@ -47,7 +47,7 @@ pub(super) struct Inputs<'a> {
     /// The read timestamp at which vectors of `fresh` are merged.
     pub(super) epoch: u64,
     pub(super) fresh: &'a FreshGraph,
-    /// The position in the log where the changes begin that are not merged.
+    /// The position in the log after the last change that is merged.
     pub(super) log_from: LogFrom,
     pub(super) next_id: u64,
     pub(super) dead: u64,
@@ -62,7 +62,7 @@ pub(super) struct Inputs<'a> {
 pub(super) const BEYOND_SEARCH: u64 = 64 << 20;
 
 /// The memory cap for a merge. If the process already uses more memory than the budget, for example
-/// for other indexes, the cap starts from that memory.
+/// for other indexes, the cap is computed from the memory in use.
 fn cap(budget: u64) -> u64 {
     budget
         .max(graph::resident_bytes())
@@ -189,7 +189,7 @@ fn removed(index: &Index, rows: &Rows) -> u64 {
 }
 
 /// Writes the checkpoint of an index without live vectors. The codebook is kept, since it may suit
-/// later vectors. The first merge with vectors checks this.
+/// later vectors. The first merge with vectors checks whether the codebook suits these vectors.
 fn empty(
     (volume, index): (&Arc<dyn Volume>, &Index),
     inputs: &Inputs<'_>,

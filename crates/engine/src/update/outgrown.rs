@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   an even sample of the rows ─┬─ 4 of 5 rows: a trial codebook is trained on these rows
-//!                               └─ 1 of 5 rows: both codebooks encode it: which code is nearer?
+//!                               └─ 1 of 5 rows: both codebooks encode these; which is nearer?
 //!   all rows, if they are few  ─── a codebook is trained on all of them: which code is nearer?
 //! ```
 //!
 //! A codebook that was trained on a handful of vectors, or on unlike vectors, does not distinguish
-//! the rows. Only the error on rows on which neither codebook was trained shows this reliably. If
+//! the rows. Reliable evidence is only the error on rows on which neither codebook was trained. If
 //! the rows are few, the trial codebook fits all rows, so no row is held out.
 //!
 //! The trial codebook is trained on few rows. A present codebook that was trained on more of the

@@ -1,4 +1,5 @@
-//! Reads by id and by filter at one read timestamp, on storage and in memory.
+//! Reads by id and by filter at one read timestamp, on storage and in memory. A row has the
+//! attributes and the payload of one vector.
 //!
 //! ```text
 //!   an id ──> in memory at the timestamp? ────────────────────────────────────> its row
@@ -37,7 +38,7 @@ pub(crate) struct Reading<'a> {
     /// `None` if an earlier version wrote the index without a file of ids. Then only ids with rows
     /// are known.
     ids: Option<&'a StoredIds>,
-    /// The columns and the number of nodes, of a later time if changes ran meanwhile.
+    /// The columns and the number of nodes. Both may be later than the read timestamp.
     view: View,
     nodes: u32,
 }
@@ -58,8 +59,8 @@ impl<'a> Reading<'a> {
         moment: Moment,
         ids: Option<&'a StoredIds>,
     ) -> Self {
-        // The view comes after the timestamp, so that the view has the rows of vectors that moved
-        // to storage earlier.
+        // The view is taken after the timestamp, so that the view has the rows of vectors that
+        // moved to storage earlier.
         let view = index.columns().view();
         Self {
             index,
@@ -152,7 +153,7 @@ impl<'a> Reading<'a> {
             return Ok(fresh + nodes.len());
         }
         if !without && nodes.len() < dead.rows_to_meet() {
-            // With fewer matches than dead ids, a look-up of each match is faster.
+            // If fewer nodes match than ids are dead, a look-up of each match is faster.
             let (mut windows, mut count) = (Windows::default(), fresh);
             for node in nodes.iter() {
                 let id = self.view.id_of(node, &mut windows)?;

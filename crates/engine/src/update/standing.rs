@@ -29,7 +29,8 @@ pub(crate) struct Standing<'a> {
     pub(crate) changes: bool,
 }
 
-/// An owned [`Standing`] of an index that changes, which keeps the files of its checkpoint.
+/// An owned [`Standing`] of an index that is open for changes. While this value exists, the files
+/// of its checkpoint stay.
 pub(crate) struct Held {
     snapshot: Snapshot,
     nodes: u32,
@@ -111,7 +112,8 @@ impl<'a> Standing<'a> {
     }
 
     /// Calls `each` with number, external id and vector of the nodes `first..end`, in any order,
-    /// one at a time. Dead nodes may be included. `progress` may only interrupt the scan.
+    /// one at a time. Dead nodes may be included. The scan reports no progress, but `progress` may
+    /// interrupt the scan.
     pub(crate) fn each_node(
         &self,
         first: u32,

@@ -63,7 +63,8 @@ pub(super) fn survey<'a>(
         false => &index.graph().segments,
     };
     match segments {
-        // In locality order, a merge moves all rows. A segment of trailing parts has no whole rows.
+        // In locality order, a merge moves all rows. A segment of trailing parts has no whole
+        // vectors.
         Some(segments)
             if options.order == Some(Order::Input)
                 && index.composition().vectors == VectorsAt::Segments =>
@@ -165,7 +166,7 @@ fn in_place<'a>(
     progress: &dyn Progress,
 ) -> Result<(IndexRows<'a>, Rows), Error> {
     let mut census: Vec<Census> = segments.iter().map(|_| Census::default()).collect();
-    // Rows are numbered after the decision which segments are kept.
+    // The segments to keep are chosen first, and then the rows are numbered.
     let mut id_of = vec![0; index.nodes()];
     let mut row_of = vec![NOWHERE; index.nodes()];
     each_vector_page(index, progress, &mut |n, segment, page, view| {
@@ -239,17 +240,19 @@ fn in_place<'a>(
     Ok((IndexRows::new(index, segments, node_of, new), rows))
 }
 
-/// The facts of segment `n` for the next checkpoint, where its nodes begin with `first`.
+/// The facts of segment `n` for the next checkpoint, in which the nodes of the segment begin with
+/// `first`.
 fn keep(index: &Index, n: u32, first: u32, census: &Census) -> Result<KeptSegment, Error> {
     let (volume, manifest) = (&**index.volume(), index.manifest());
     let (_, _, entry) = reading::slotted(volume, manifest, FileKind::Vectors, Some(n))?;
     let chunks = reading::chunks(volume, manifest, n)?;
-    // `slotted` returns an error for a segment that does not exist.
+    // Segment `n` exists, since `slotted` returns an error for a missing segment.
     let before = &manifest.segments[n as usize];
     let chunks = chunks.with_dead(before.first, first, &census.dying);
     let (stored_first, _) = before.stored();
     let garbage = chunks.dead.count() as u32;
-    // A segment with the same first node and without garbage needs no facts as a kept segment.
+    // If a segment keeps its first node and has no garbage, the manifest needs no facts about a
+    // kept segment.
     let otherwise = garbage > 0 || stored_first != first;
     Ok(KeptSegment {
         vectors: entry.clone(),

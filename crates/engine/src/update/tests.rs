@@ -47,7 +47,8 @@ use crate::{Durability, MergeWhen};
 const DIM: usize = 16;
 const BASE: u64 = 40;
 
-/// One more byte follows a vector if a call has set its row alone.
+/// The vector of each id. If a call has set the attributes of the vector alone, one more byte
+/// follows the vector.
 type Model = BTreeMap<u64, Vec<u8>>;
 
 /// Vectors of the build and some other versions have no attributes.
@@ -70,7 +71,7 @@ fn set_row(id: u64) -> Row {
     }
 }
 
-/// Other ids and versions have other vectors, except by a rare coincidence.
+/// Different ids or versions have different vectors, except by a rare coincidence.
 fn vector(id: u64, version: u64) -> Vec<u8> {
     let seed = id.wrapping_mul(1_009).wrapping_add(version * 7_919 + 13);
     (0..DIM as u64)
@@ -97,8 +98,8 @@ const PACKED: Case = Case(Layout::Packed, Update::Accumulate);
 const INLINE: Case = Case(Layout::Inline, Update::InPlace);
 const DECOUPLED: Case = Case(Layout::Decoupled, Update::Accumulate);
 
-/// A page has two or three such vectors, and a part of another vector. A chunk has four, and a
-/// segment eight.
+/// The dimension of long vectors. A page has two or three such vectors, and a part of another one.
+/// A chunk has four such vectors, and a segment eight.
 const WIDE: usize = 1_760;
 
 impl Case {
@@ -111,7 +112,7 @@ impl Case {
         if self.keeps() { WIDE } else { DIM }
     }
 
-    /// Whether vectors span pages. With the paper's compression, no vector spans pages.
+    /// Whether vectors span pages. With [`Compression::Paper`], no vector spans pages.
     fn runs_on(self, dim: usize) -> bool {
         self.keeps() && (self.1 == Update::Relocate || dim > WIDE)
     }
@@ -238,7 +239,8 @@ fn contents(live: &LiveIndex) -> Model {
     model
 }
 
-/// Each id has the row of its version, or a row that a later call has set, which the model records.
+/// Checks that each id has the row of its version, or the row that a later call has set and the
+/// model records.
 fn rows_are_theirs(live: &LiveIndex, model: &mut Model) {
     let ids: Vec<u64> = model.keys().copied().collect();
     let rows = match live.attributes(&ids) {
@@ -596,7 +598,7 @@ fn a_crash_at_any_write_or_sync_loses_nothing_that_was_acknowledged() {
     let seeds = if slow() { 0..40 } else { 0..1 };
     let mut crashed = 0;
     for case in CASES {
-        // These layouts relocate records in the same way as the coupled layout.
+        // The cases in `alike` relocate records in the same way as the coupled layout.
         let alike =
             [Layout::Packed, Layout::Decoupled].map(|layout| Case(layout, Update::Relocate));
         if slow() || !alike.contains(&case) {
@@ -605,7 +607,7 @@ fn a_crash_at_any_write_or_sync_loses_nothing_that_was_acknowledged() {
             crashed += crash_everywhere(case, &before, folder.path(), seeds.clone());
         }
     }
-    // Appends vectors that span pages after other such vectors.
+    // This case appends vectors that span pages after other vectors that span pages.
     let (folder, before) = (tempfile::tempdir().unwrap(), SimVolume::new());
     let volume = Arc::new(before.clone());
     build_wide(DECOUPLED, WIDE, BASE, volume, folder.path());
@@ -613,7 +615,7 @@ fn a_crash_at_any_write_or_sync_loses_nothing_that_was_acknowledged() {
     assert!(crashed >= 250, "{crashed} crashes");
 }
 
-/// All crash modes in the slow tests, one mode by default. Returns the number of crashes.
+/// Uses all crash modes in the slow tests, and one mode by default. Returns the number of crashes.
 fn crash_everywhere(
     case: Case,
     before: &SimVolume,
@@ -717,7 +719,8 @@ fn full_disk(case: Case) {
             assert_eq!(contents(&live), model, "operation {at}, {call:?}");
         }
         drop(live);
-        // If the removal of an unneeded file failed, no call has returned an error.
+        // If only the removal of an unneeded file failed, no call has returned an error, and the
+        // volume was not healed.
         volume.heal();
         let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
         assert_eq!(contents(&live), model, "operation {at}");

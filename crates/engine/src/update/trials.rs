@@ -80,7 +80,7 @@ enum On {
 
 struct Event {
     changes: Vec<(u64, Option<u64>)>,
-    /// If false, each id may have its earlier or its new state.
+    /// Whether the call has succeeded. If not, each id may have its earlier or its new state.
     done: bool,
 }
 
@@ -148,7 +148,7 @@ impl Thread {
 }
 
 /// A copy of the disk. For each thread: the number of events that must be in the copy, and the
-/// number of events that may be in it.
+/// number of events that may be in the copy.
 struct Copied {
     volume: SimVolume,
     parts: Vec<(usize, usize)>,
@@ -316,8 +316,8 @@ impl Trial<'_> {
             On::Real => Index::open(self.folder, &OpenOptions::default()).map(drop),
             On::Simulated(volume) => {
                 let volume = Arc::new(volume.clone());
-                // A commit at the same time may let this open fail, since the volume is no
-                // directory.
+                // If a commit runs at the same time, this open may fail. Only the open of a
+                // directory is repeated in this case.
                 let opened = Index::open_in(volume, self.folder, &OpenOptions::default());
                 drop(opened.and_then(Index::with_log));
                 Ok(())
@@ -341,7 +341,7 @@ impl Trial<'_> {
         };
         let ends = self.threads.iter().map(|thread| thread.lock().events.len());
         let parts = least.into_iter().zip(ends).map(|((durable, done), end)| {
-            // A kill loses no call that had returned.
+            // Calls that returned before a kill of the process survive the kill.
             (if killed { done } else { durable }, end)
         });
         Copied {
@@ -468,7 +468,8 @@ fn trial(seed: u64) {
         let copied = trial.work(&live, durability, &mut random);
         let parts = match copied {
             Some(copied) => {
-                // The process ends together with the machine.
+                // The copy shows the disk after a crash of the machine, so the process ends as
+                // well.
                 drop(live);
                 trial.name = format!("{}, {}", trial.name, copied.what);
                 trial.place = On::Simulated(copied.volume);

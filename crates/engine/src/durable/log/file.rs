@@ -22,7 +22,7 @@ pub(super) struct LogFile {
 
 pub(super) struct Failed {
     pub(super) error: TierError,
-    /// Whether the file durably has its content from before the write.
+    /// Whether the file durably has the content that it had before the write.
     pub(super) cut_off: bool,
 }
 
@@ -91,8 +91,8 @@ pub(super) fn create_with(
     file.finish()
 }
 
-/// Creates a file like [`create_with`], in the reserved blocks. If this fails, the reservation is
-/// removed.
+/// Creates a file like [`create_with`], in the reserved blocks. If the creation fails, the
+/// reservation is removed.
 pub(super) fn create_in_room(
     volume: &dyn Volume,
     header: LogHeader,

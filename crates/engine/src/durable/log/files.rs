@@ -56,8 +56,8 @@ pub(super) fn numbers_in(volume: &dyn Volume) -> Result<Vec<u64>, Error> {
     Ok(numbers)
 }
 
-/// An upper bound of the bytes of records from log `number` on. Copies of records from after the
-/// mark of an earlier log count once.
+/// An upper bound of the bytes of records from log `number` on. If a later log has copies of the
+/// records after the mark of an earlier log, these records count once.
 pub(crate) fn log_bytes(volume: &dyn Volume, number: u64) -> Result<u64, Error> {
     let (mut bytes, mut later) = (0, None);
     for log in numbers_in(volume)?.into_iter().rev() {

@@ -13,15 +13,16 @@ use super::files::{LogPosition, log_name, numbers_in};
 use crate::Error;
 use crate::stored::name_of;
 
-/// The bytes of one read. The longest record has about half as many.
+/// The bytes of one read. The longest record has about half as many bytes.
 const PIECE: usize = 1 << 20;
 
 /// The number of attempts to read the marks. After these attempts, the marks count as damaged. A
 /// writer may change both marks during one attempt.
 const TRIES: usize = 3;
 
-/// The bytes, beyond four times the log, that may be read to count whole records after its end. The
-/// count is only for a message, but each gap costs one read.
+/// To count whole records after the end of a log, a replay reads at most four times the bytes of
+/// the log, plus this number of bytes. The count is only for a message, but each gap costs one
+/// read.
 const COUNTING: u64 = 64 * PIECE as u64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +46,7 @@ pub(crate) struct NextLog {
     /// The first replayed record that is not known to be durable. This record and all later records
     /// are written again.
     pub(crate) undurable: Option<RecordPlace>,
-    /// Whether the log with the undurable records may have rows.
+    /// Whether the log with the undurable records may have rows (attributes and payloads).
     pub(crate) rows: bool,
     /// The last log, if it can be continued: the log is whole and, by its mark, durable, and the
     /// next record follows the last record of the log.
@@ -89,13 +90,13 @@ pub(crate) struct Torn {
 ///
 /// After a crash, the replay passes on every whole record up to the first gap, even records that
 /// are not durable or acknowledged. After a failed sync, a log begins with records from before the
-/// position that [`Log::rotate`] returned. So a caller that keeps only `from.number` gets some
-/// records again.
+/// position that [`Log::rotate`] returned. So if a caller stores only the number of the file, the
+/// next replay passes some records again.
 ///
 /// # Errors
 /// A log between others is missing, a header is wrong, or a log ends before its mark or before the
-/// next log continues. All records before the damage were passed on. A torn end is no error in the
-/// last log. It is no error in an earlier log if the next log continues there.
+/// first record of the next log. All records before the damage were passed on. A torn end of the
+/// last log is no error. A torn end of an earlier log is no error if the next log continues there.
 pub(crate) fn replay(
     volume: &dyn Volume,
     shape: LogShape,
@@ -112,8 +113,9 @@ pub(crate) fn replay(
         damage,
     } = open_all(volume, shape, first_number, &numbers)?;
     let mut replayed = Replayed {
-        // A log without records, or an unfinished log, is replaced under its number. If this log
-        // were removed first, a crash could restore it beside a log with more records.
+        // The next log replaces a log without records, or an unfinished log, under the same number.
+        // If the old log were removed first, a crash could restore the old log beside a log with
+        // more records.
         next: NextLog {
             number: numbers.last().copied().unwrap_or(first_number),
             replaces: !numbers.is_empty(),
@@ -195,7 +197,8 @@ pub(crate) fn replay(
                 let goes_on = is_whole
                     && log.durable == Some(end)
                     && numbers.last() == Some(&end.log)
-                    // The marks of a log without records were written before its first sync.
+                    // If a log has no records, its marks were written before the first sync of the
+                    // log.
                     && end.sequence > first
                     && end.sequence == replayed.next.sequence;
                 let rows = log.header.rows;
@@ -220,9 +223,9 @@ pub(crate) fn replay(
 struct Logs {
     /// The logs that have a whole header.
     logs: Vec<Reading>,
-    /// A log after these logs that has a torn header.
+    /// A log that comes after these logs and has a torn header.
     torn: Option<Torn>,
-    /// A log before these logs whose header is not whole.
+    /// A log that comes before these logs and has no whole header.
     beheaded: Option<Torn>,
     /// The damage after these logs. It is reported after the records of these logs were passed on.
     damage: Option<Error>,
@@ -249,7 +252,7 @@ fn open_all(
             break;
         }
         match open(volume, shape, number) {
-            // A writer removes empty logs, and begins with the last log.
+            // A writer may have removed empty logs, the last log first.
             Err(Error::Tier(TierError::Missing { .. }))
                 if numbers_in(volume)?.last().is_none_or(|&last| last < number) =>
             {
@@ -280,7 +283,7 @@ fn open_all(
     Ok(found)
 }
 
-/// Passes the records of one log to `apply`, below the sequence number `limit`. Returns the
+/// Passes the records of one log with sequence numbers below `limit` to `apply`. Returns the
 /// position at which the records ended.
 pub(super) fn each_from(
     volume: &dyn Volume,
@@ -297,7 +300,8 @@ pub(super) fn each_from(
     Ok(log.read(&read, from, Some(limit), &mut apply)?.0)
 }
 
-/// For each log, the later log with the lowest first sequence number, which supersedes its end.
+/// For each log: the later log with the lowest first sequence number. From this number on, the
+/// later log supersedes the records of the earlier log.
 fn goes_on(logs: &[Reading]) -> Vec<Option<&Reading>> {
     let (mut next, mut of_each) = (None::<&Reading>, Vec::with_capacity(logs.len()));
     for log in logs.iter().rev() {
@@ -395,20 +399,20 @@ pub(super) fn open(volume: &dyn Volume, shape: LogShape, number: u64) -> Result<
     }))
 }
 
-/// Whether a crash during the creation may have caused an unreadable header. Then the file has no
+/// Whether a crash during the creation may have caused an unreadable header. If so, the file has no
 /// records.
 fn may_be_torn(front: &[u8], len: u64) -> bool {
-    // A log with marks has a longer start. The version shows whether a log has marks. It is in the
-    // first 16 bytes, which reach the disk together or not at all.
+    // A log with marks has a longer start. The version shows whether a log has marks. The version
+    // is in the first 16 bytes, which reach the disk together or not at all.
     let first = front.get(..16).unwrap_or_default();
     let is_marked = (2..=FORMAT_VERSION).any(|version| first.ends_with(&version.to_le_bytes()));
     len <= BLOCK as u64 || len <= FIRST_RECORD && (is_marked || first.iter().all(|&byte| byte == 0))
 }
 
 impl Reading {
-    /// If records are missing after `known`, the sequence number up to which records existed, and
-    /// the evidence. `known` is the end of the records of this log or of the checkpoint, whichever
-    /// is larger. `next` continues this log with record `limit`.
+    /// If records are missing after `known`: the sequence number up to which records existed, and a
+    /// text with the evidence. `known` is the end of the records of this log or of the checkpoint,
+    /// whichever is larger. `next` continues this log with record `limit`.
     fn missing_behind(
         &self,
         next: Option<&Reading>,
@@ -433,7 +437,7 @@ impl Reading {
         (there_was > known).then_some((there_was, evidence))
     }
 
-    /// The log that follows this log, whose valid records end at `end`.
+    /// The log to start after this log. The valid records of this log end at `end`.
     ///
     /// If a sync failed in another process, storage may lack records that reads still return, and a
     /// later sync would not report the loss. So records after the mark are written again. A log
@@ -464,7 +468,7 @@ impl Reading {
         }
     }
 
-    /// Passes the records from `place` on to `apply`, below the sequence number `limit`. Returns
+    /// Passes the records from `place` on, with sequence numbers below `limit`, to `apply`. Returns
     /// the position and the reason of the end.
     pub(super) fn read(
         &self,

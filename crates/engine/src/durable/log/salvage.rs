@@ -2,8 +2,8 @@
 //!
 //! Each record has the number of its log, its offset and its sequence number, so a record can be
 //! recognised without earlier bytes. A log without a header is searched from its first byte on. A
-//! record is superseded unless its sequence number is below the first sequence number of each later
-//! log.
+//! later log supersedes the records of earlier logs from the first sequence number of the later log
+//! on.
 
 use stratann_layout::log::{EndReason, FIRST_RECORD, Gap};
 use stratann_layout::{BLOCK, LogHeader, LogRecord, LogShape, RecordPlace};
@@ -18,8 +18,8 @@ use crate::stored::name_of;
 pub(crate) struct LostRecords {
     pub(crate) file: String,
     pub(crate) what: String,
-    /// The largest number of records that may be lost. 0: the log is damaged, but no record is
-    /// lost.
+    /// The largest number of records that may be lost. 0 means that the log is damaged, but no
+    /// record is lost.
     pub(crate) records: u64,
 }
 
@@ -279,8 +279,7 @@ impl Work {
     }
 }
 
-/// The number of records of full length without rows in `bytes` bytes, at least one if there are
-/// any.
+/// The number of records with a vector and without attributes that fill `bytes` bytes, rounded up.
 fn records_in(reading: &Reading, bytes: u64) -> u64 {
     bytes.div_ceil(reading.header.shape.vector_record() as u64)
 }

@@ -231,7 +231,7 @@ fn crash_everywhere(
     for at in 0..whole.operations() - begin {
         let (volume, mut world) = (before.fork(), world.clone());
         volume.fail_after(at, Failure::Crash);
-        // A failed sync of a dropped log is not reported.
+        // The work may report no error, since a drop of the log does not report a failed sync.
         let _ = work(&volume, durability, &mut world, steps);
         assert!(volume.has_crashed());
         for seed in 0..4 {
@@ -1015,7 +1015,7 @@ fn damage_is_told_from_a_torn_end() {
         "{text}"
     );
 
-    // Records have 632 bytes, and every fourth one has 32.
+    // A record has 632 bytes, but every fourth record has 32.
     for (cut, flip, words) in [
         (
             None,
@@ -1082,7 +1082,7 @@ fn hundred(durability: Durability) -> SimVolume {
     volume
 }
 
-/// Records have 632 bytes, and every fourth one has 32.
+/// A record has 632 bytes, but every fourth record has 32.
 fn offset_of(record: u64) -> usize {
     (FIRST_RECORD + record / 4 * (3 * 632 + 32) + record % 4 * 632) as usize
 }
@@ -1143,7 +1143,7 @@ fn salvage_all(volume: &SimVolume, from: LogPosition, ids: &mut Vec<u64>) -> Vec
 
 #[test]
 fn what_was_not_synced_is_torn_and_not_damaged() {
-    // A killed process has left forty unacknowledged records after sixty durable ones.
+    // A killed process has left forty unacknowledged records after sixty durable records.
     let volume = SimVolume::new();
     let log = start(&volume, ORIGIN, Durability::OnFlush).unwrap();
     for id in 0..100 {

@@ -117,8 +117,8 @@ impl Pruner {
         }
     }
 
-    /// Chooses each candidate to which no chosen neighbour is nearer than the node is, by the
-    /// margin `alpha`.
+    /// Chooses each candidate unless a chosen neighbour is nearer to the candidate than the node
+    /// is, by the margin `alpha`.
     pub(super) fn round(&mut self, view: &View<'_>, space: Space<'_>, degree: usize, alpha: f32) {
         for (&candidate, (factor, compared)) in self.pool.iter().zip(&mut self.factors) {
             if self.chosen.len() >= degree {

@@ -15,15 +15,16 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::FreshGraph;
 
-/// The number of slots of a segment. The first segment is small in any memory budget.
+/// The number of slots of a segment. A segment is so small that every memory budget has space for
+/// the first one.
 pub(super) const SEGMENT: usize = 1 << SEGMENT_BITS;
 pub(super) const SEGMENT_BITS: u32 = 7;
 
 /// `born` of a vector that is not live yet, and `died` of a live vector.
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// The attempts to read a list that is being written, before the reader yields to the writer, which
-/// may have been preempted.
+/// After this number of attempts to read a list during a write, the reader yields the processor,
+/// since the writer may have been preempted.
 pub(super) const SPINS: usize = 64;
 
 #[derive(Debug)]
@@ -100,8 +101,8 @@ impl Segment {
             let version = words[0].load(Ordering::Acquire);
             if version.is_multiple_of(2) {
                 let degree = words[1].load(Ordering::Relaxed) as usize;
-                // During a write, the degree may be older or newer than the neighbours. But it
-                // never exceeds the capacity of a list.
+                // During a write, the degree may be older or newer than the neighbours. But the
+                // degree never exceeds the capacity of a list.
                 list.extend(
                     words[2..][..degree]
                         .iter()
@@ -145,7 +146,7 @@ impl Segment {
         });
     }
 
-    /// Appends a neighbour that is not in the list. Returns `false` if the list is full.
+    /// Appends a neighbour that is not in the list yet. Returns `false` if the list is full.
     pub(super) fn append(&self, at: usize, neighbour: u32, lock: &MutexGuard<'_, ()>) -> bool {
         let degree = self.words(at)[1].load(Ordering::Relaxed);
         if degree as usize + 2 >= self.stride {
@@ -159,7 +160,7 @@ impl Segment {
     }
 }
 
-/// An added segment makes a new table. A search may read an older table until it ends.
+/// An added segment makes a new table. A search may read an older table until the search ends.
 pub(super) type Segments = Arc<[Arc<Segment>]>;
 
 pub(super) struct View<'a> {

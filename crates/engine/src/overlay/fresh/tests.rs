@@ -99,7 +99,7 @@ fn recalls<const N: usize>(graph: &FreshGraph, queries: &Matrix, lists: [usize; 
             for &(id, distance) in &found {
                 let vector = graph.get(id).expect("a result is not live");
                 assert_eq!(kernel.distance(queries.row(query), &vector), distance);
-                // By distance, so that any of several equal rows counts.
+                // Distances are compared, so that any of several equal rows counts.
                 hits += usize::from(distance <= farthest[query * 10 + 9]);
             }
         }
@@ -352,7 +352,7 @@ impl Drop for Stops<'_> {
 
 #[test]
 fn a_list_is_read_whole() {
-    // A list repeats one number, from which its length follows.
+    // Each list repeats one number, which determines the length of the list.
     let segment = Segment::new(42);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {

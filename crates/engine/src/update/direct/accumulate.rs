@@ -1,5 +1,5 @@
-//! The strategy in which changes of lists wait in memory for their page, so that records stay on
-//! the same page as their neighbours.
+//! The strategy in which changes of lists wait in memory until their page is written, so that
+//! records stay on the same page as their neighbours.
 //!
 //! ```text
 //!   insert of p:   for each neighbour n:   pending[page of n] += (n: + p - the node that leaves)
@@ -9,9 +9,9 @@
 //!                  a page that is too full: its records are divided over it and another page
 //! ```
 //!
-//! OdinANN §3.2 writes changed records together on any page with free slots: about R / (n - m)
-//! pages for each insert. This strategy scatters records that an order by locality had put side by
-//! side. Then one read no longer serves several hops of a walk.
+//! OdinANN §3.2 writes changed records together on any page with free slots. If m of n slots are
+//! filled, each insert writes about R / (n - m) pages. This strategy scatters records that an order
+//! by locality had put side by side. Then one read no longer serves several hops of a walk.
 //!
 //! Here, an insert writes the page of the new record, with all its pending changes. Any other page
 //! is written by the insert that adds the last of `threshold` changes, since its search has the
@@ -69,7 +69,7 @@ impl Threshold {
     }
 }
 
-/// Returns the number of the new node. `None` without a neighbour, or without memory for the node.
+/// Returns the number of the new node. `None` if the node has no neighbour, or if memory is short.
 pub(super) fn link<N: Composable>(
     inserter: &mut Inserter<'_, N>,
     work: &mut Work<N>,
@@ -96,8 +96,8 @@ pub(super) fn link<N: Composable>(
             vector,
             list,
         });
-        // If another insert rewrites the page, the record must wait for the next page of the
-        // neighbour.
+        // While another insert rewrites the page of the neighbour, the neighbour has no page, and
+        // the loop waits for the next one.
         loop {
             let page = placement.page_of(nearest);
             if page == NOWHERE {
@@ -164,7 +164,7 @@ pub(super) fn link<N: Composable>(
     Ok(Some(node))
 }
 
-/// Whether the new node joins the list of a neighbour with its pending changes.
+/// Whether the new node joins the list of a neighbour. This list includes pending changes.
 fn decide<N: Composable>(
     inserter: &mut Inserter<'_, N>,
     neighbour: &Neighbour,
@@ -200,8 +200,8 @@ fn write_page<N: Composable>(
     written
 }
 
-/// Rewrites the taken pages. If the records no longer fit onto the first page, they are divided
-/// over this page and another page in memory.
+/// Rewrites the pages of `taken`. If the records no longer fit onto the first page, they are
+/// divided over this page and another page in memory.
 fn rewrite<N: Composable>(
     inserter: &Inserter<'_, N>,
     work: &mut Work<N>,
@@ -232,7 +232,7 @@ fn rewrite<N: Composable>(
             .publish(placement, composed.number, bytes, composed.used);
     }
     for (page, waiting) in &*taken {
-        // For each new page, the nodes of the old page that move to it.
+        // For each new page: the nodes that move from the old page to this page.
         let mut moving: Vec<(u32, Vec<u32>)> = Vec::with_capacity(composed.len());
         let mut rest = placement.pending.settle(*page, waiting, |rest| {
             let here = |&node: &u32| placement.page_of(node) == *page;
@@ -270,9 +270,10 @@ fn rewrite<N: Composable>(
     Ok(())
 }
 
-/// The page that will share the `bytes` bytes of records of `page`, with its pending changes.
-/// Candidates are the pages in memory to which most links lead. If no candidate has enough space,
-/// the first candidate is chosen, so that two full pages become three and not four.
+/// Chooses the page that takes a part of the records of `page`. With pending changes, these records
+/// have `bytes` bytes. Candidates are the pages in memory to which most links lead. If no candidate
+/// has enough space, the first candidate is chosen, so that two full pages become three and not
+/// four.
 fn beside<N: Composable>(
     inserter: &Inserter<'_, N>,
     work: &mut Work<N>,
@@ -372,8 +373,8 @@ fn collect<N: Composable>(
 
 fn amended(list: &mut Vec<u32>, waiting: &Waiting, node: u32, direct: &Direct) {
     apply(&waiting.changes, node, list);
-    // Two concurrent inserts may make a list too long. Then older nodes leave, but no node without
-    // another link.
+    // Two concurrent inserts may make a list too long. Then older nodes leave. A node stays if no
+    // other list links to the node.
     let lists = &direct.placement().lists;
     for _ in direct.degree..list.len() {
         let leaves = list.iter().position(|&link| lists.leave(link));
@@ -443,7 +444,7 @@ fn settle<N: Composable>(inserter: &Inserter<'_, N>, rest: Waiting) {
     let direct = inserter.direct;
     let placement = direct.placement();
     // Some of the changes belong to lists of the records. A change may be the only edge to a node,
-    // so none may be lost.
+    // so no change may be lost.
     for record in rest.records {
         // The record joins the page of its nearest neighbour, an older node, so no two records wait
         // for each other.

@@ -60,8 +60,8 @@ impl<N: Composable> Way<N> for RecordsMove {
     fn link(update: Update) -> Link<N, Work<N>> {
         match update {
             Update::Relocate => relocate::link,
-            // Here `InPlace` has a threshold of 1. `Merge` and `Rebalance` never call this
-            // function.
+            // In these layouts, `InPlace` means a threshold of 1. `Merge` and `Rebalance` never
+            // call this function.
             Update::Accumulate | Update::InPlace | Update::Merge | Update::Rebalance => {
                 accumulate::link
             }
@@ -108,7 +108,7 @@ impl<N: Rewritable> Way<N> for PagesStay {
     }
 }
 
-/// Only `takes` is ever called.
+/// For such a layout, only `takes` is ever called.
 impl<N: NodePages<Changes = NothingChanges>> Way<N> for NothingChanges {
     type Work = ();
 

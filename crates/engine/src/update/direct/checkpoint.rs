@@ -9,10 +9,10 @@
 //!   MANIFEST     names these files, the files of the build, and the log from which a replay starts
 //! ```
 //!
-//! A checkpoint writes the whole table, 4 bytes for each node, so it is due after inserts of a
-//! fixed share of the nodes. It is also due when many pages belong only to the last checkpoint,
-//! since these pages are not free before the next checkpoint. In a graph of some ten thousand
-//! nodes, a thousand inserts rewrite nearly all pages.
+//! A checkpoint writes the whole table, 4 bytes for each node, so a checkpoint is due after inserts
+//! of a fixed share of the nodes. A checkpoint is also due when many pages belong only to the last
+//! checkpoint, since these pages are not free before the next checkpoint. In a graph of some ten
+//! thousand nodes, a thousand inserts rewrite nearly all pages.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -62,7 +62,7 @@ impl Direct {
         self.in_place && self.journal.is_named()
     }
 
-    /// Whether the changed pages that are rewritten in place fill their memory.
+    /// Whether the pages that are to be rewritten in place fill the memory for such pages.
     pub(crate) fn is_journal_full(&self) -> bool {
         let page_bytes = || self.index.graph().pages.file(0).page_bytes;
         self.in_place && self.journal.is_full(page_bytes())
@@ -97,12 +97,12 @@ impl Direct {
             .deleted
             .all()
             .into_iter()
-            // A bound above all present nodes would also cover later nodes.
+            // A bound above the number of present nodes would also make later nodes dead.
             .map(|(id, bound)| (id, bound.min(nodes)))
             .collect();
         deleted.sort_unstable();
         let mut checkpoint = Checkpoint::begin(volume, true)?;
-        // One file after the other, so that a checkpoint takes little memory.
+        // The files are written one after the other, so that a checkpoint takes little memory.
         let payload = PlacementFile {
             built,
             pages: placement.pages(),

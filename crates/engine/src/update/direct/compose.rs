@@ -116,7 +116,7 @@ pub(super) fn divide<C: Composer>(
         return Err(too_large(file, records.node(*alone)));
     }
     vectors.lean(places);
-    // Of three pages, the left group gets one, and the right group two.
+    // If the records take three pages, the left group gets one page, and the right group two.
     let bytes = records.bytes_of(places);
     let pages = bytes.div_ceil(capacity).max(2);
     let share = bytes * (pages / 2) / pages;

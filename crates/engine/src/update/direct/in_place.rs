@@ -17,10 +17,10 @@
 //! A crash during a write in place would damage the checkpoint. So a page is first written into a
 //! journal ([`stratann_layout::journal`]). Pending changes take less memory than composed pages, so
 //! pages are composed only when they are written. A checkpoint is due when the changed pages reach
-//! [`JOURNAL`] bytes, since the next open after a crash has this much in memory.
+//! [`JOURNAL`] bytes, since an open after a crash loads this number of bytes into memory.
 //!
 //! A search may read a page during the write. So the new bytes stay in memory until all searches
-//! that began before have ended, and searches prefer bytes in memory.
+//! that began before the write have ended, and searches prefer bytes in memory.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -167,8 +167,8 @@ impl Direct {
         let placement = self.placement();
         let mut due = self.journal.due.lock();
         if !due.is_empty() {
-            // New pages have the highest numbers. They are written first, since lists on other
-            // pages link to their nodes.
+            // New pages have the highest numbers, and are written first, since lists on other pages
+            // link to nodes on new pages.
             due.sort_unstable_by_key(|&page| Reverse(page));
             while !due.is_empty() {
                 let some = due.len().min(self.journal_threads * PAGES_AT_ONCE);
@@ -203,8 +203,8 @@ impl Direct {
         Ok(())
     }
 
-    /// Drops pages that were written in place from memory, if all searches that began before the
-    /// write have ended. With `until`, the call waits for these searches, at most until that time.
+    /// If all searches that began before a write in place have ended, drops the written pages from
+    /// memory. With `until`, the call waits for these searches, at most until that time.
     fn wake(&self, placement: &Placement, until: Option<Instant>) {
         loop {
             let oldest = placement.pins.oldest();
@@ -263,7 +263,7 @@ impl<N: Rewritable> InPlace<N> {
         new_node: Option<(u64, &[u8])>,
     ) -> Result<PageBytes, Error> {
         let file = &direct.index.graph().file;
-        // An undamaged page of the next node has a free slot.
+        // If the page for the next node is not damaged, it has a free slot.
         let too_many = || Error::Damaged {
             file: file.clone(),
             what: format!("page {page} has more records than nodes of the index"),
@@ -297,7 +297,8 @@ impl<N: Rewritable> InPlace<N> {
     }
 }
 
-/// Returns the number of the new node. `None` without a neighbour, or with too many nodes.
+/// Returns the number of the new node. `None` if the node has no neighbour, or if the index has too
+/// many nodes.
 pub(super) fn link<N: Rewritable>(
     inserter: &mut Inserter<'_, N>,
     work: &mut InPlace<N>,

@@ -93,7 +93,7 @@ const BATCH: usize = 64;
 /// The number of candidates of an insert beyond the degree (OdinANN §4.6).
 const BEYOND: usize = 32;
 /// The pages that an insert needs in memory, if the whole index is on storage. For usual degrees,
-/// an insert needs fewer.
+/// an insert needs fewer pages.
 const TIGHT_PAGES: u64 = 160;
 const STRIPES: usize = 1 << 12;
 /// The number of threads that write pages. These threads only wait for the device.
@@ -117,8 +117,8 @@ pub(crate) fn inserting_bytes(graph: &GraphStores, degree: usize) -> u64 {
     }
 }
 
-/// The memory that a budget leaves for inserts, if records move. Half of it is for pages that
-/// inserts keep during searches, and half for dirty pages and waiting changes.
+/// The memory that a budget leaves for inserts, if records move. Half of this memory is for pages
+/// that inserts keep during their searches, and half for dirty pages and waiting changes.
 struct Room {
     threads: usize,
     in_flight: usize,
@@ -188,7 +188,7 @@ pub(crate) struct Direct {
     threads: usize,
     store: Arc<PageStore>,
     writers: Vec<JoinHandle<()>>,
-    /// For all writes and syncs outside the writer threads.
+    /// The file of the graph, for all writes and syncs outside the writer threads.
     file: Mutex<Box<dyn VolumeFile>>,
     /// The file of new vectors, if vectors are stored apart from lists.
     segment: Option<Mutex<Box<dyn VolumeFile>>>,
@@ -202,7 +202,8 @@ pub(crate) struct Direct {
     locks: Box<[Mutex<()>]>,
     /// Held while an insert chooses pages for changed records.
     allocating: Mutex<()>,
-    /// An insert failed after its node got a number, so the graph in memory disagrees with the log.
+    /// Whether an insert failed after its node got a number. If so, the graph in memory disagrees
+    /// with the log.
     failed: AtomicBool,
     health: Arc<Health>,
     counts: Counts,
@@ -243,8 +244,8 @@ fn is_linked(home: &dyn Volume, index: &Index, update: Update) -> Result<bool, E
 }
 
 /// Replaces each file to which direct inserts write by a copy, if the file has other names (hard
-/// links). Searches read the copies after [`Direct::open`]. No thread may write to the files
-/// meanwhile.
+/// links). Searches read the copies after [`Direct::open`]. No thread may write to the files during
+/// the call.
 pub(crate) fn own_files(
     home: &dyn Volume,
     index: &Index,
@@ -302,7 +303,7 @@ impl Direct {
         if is_linked(home, index, update)? {
             return Ok(None);
         }
-        // Since the index was opened, this or a killed process may have replaced a file by a copy.
+        // After the index was opened, this or a killed process may have replaced a file by a copy.
         // Reads and writes must use the same file.
         for (_, tier) in written_files(index) {
             tier.reopen()?;
@@ -422,7 +423,8 @@ impl Direct {
         Ok(Some(direct))
     }
 
-    /// Not needed if pages stay in place, since a checkpoint writes such pages.
+    /// If pages are rewritten in place, no writer threads are needed, since a checkpoint writes
+    /// such pages.
     fn start_writers(&mut self) -> Result<(), Error> {
         for number in 0..WRITERS {
             let (store, index) = (self.store.clone(), self.index.clone());
@@ -452,9 +454,9 @@ impl Direct {
             .expect("an index that takes direct inserts has a placement")
     }
 
-    /// Gives a new node its number, its code, its row, and its vector if vectors are stored apart
-    /// from lists. `place` chooses the page. If `place` fails, the node has no number. `None` if
-    /// memory is short.
+    /// Gives a new node its number, its code, its attributes, and its vector if vectors are stored
+    /// apart from lists. `place` chooses the page. If `place` fails, the node has no number. `None`
+    /// if memory is short.
     fn number<T>(
         &self,
         new_node: &NewNode<'_>,
@@ -549,8 +551,8 @@ impl Direct {
         self.write_vectors()
     }
 
-    /// Inserts the vectors of records, and returns the positions of records that failed: without
-    /// memory for the code, without a neighbour, or with an unreadable page.
+    /// Inserts the vectors of records, and returns the positions of failed records. An insert fails
+    /// without memory for the code, without a neighbour, or after a failed read of a page.
     pub(crate) fn insert(&self, records: &[LogRecord<'_>]) -> Vec<usize> {
         let batch = Batch {
             records,
@@ -650,7 +652,7 @@ impl Direct {
         }
     }
 
-    /// No insert may run.
+    /// Waits until all queued pages are written. No insert may run during the call.
     pub(crate) fn settle(&self) {
         self.store.settle();
     }

@@ -1,20 +1,20 @@
 //! Decides which node leaves a full list for a new node (OdinANN §3.3, optimisation 2).
 //!
-//! **Delta pruning** compares the new node with all old nodes, but not these with each other: O(R)
-//! comparisons instead of O(R²). The owner is the node that has the list. A node is *shielded* if
-//! another node is nearer to the owner, and is also nearer to the shielded node than the owner is.
-//! The margin `alpha` says how much nearer. In the paper, such a node violates the triangle
-//! inequality.
+//! **Delta pruning** compares the new node with all old nodes, but not the old nodes with each
+//! other: O(R) comparisons instead of O(R²). The owner is the node that has the list. A node is
+//! *shielded* if another node is nearer to the owner, and is also nearer to the shielded node than
+//! the owner is. The margin `alpha` says how much nearer. In the paper, such a node violates the
+//! triangle inequality.
 //!
-//! 1. If the comparison with the new node shows shielded nodes, the farthest of them leaves. If
-//!    this is the new node, it does not join.
+//! 1. If the comparison with the new node shows shielded nodes, the farthest shielded node
+//!    leaves. If this node is the new node, it does not join.
 //! 2. Otherwise the old nodes are compared with each other, the farthest first, and the first
 //!    shielded node leaves.
 //! 3. If no node is shielded, the farthest node leaves.
 //!
 //! Distances are computed from codes, as in the paper (§4.2.1). But the owner's vector is known, so
-//! its distances are measured from the vector itself. Inner products become distances as in the
-//! build ([`Space`]), with the maximum length of the compared vectors as the bound.
+//! distances from the owner are computed from the vector itself. Inner products become distances as
+//! in the build ([`Space`]), with the maximum length of the compared vectors as the bound.
 
 use stratann_vector::{DistanceTable, Element, Metric, Reduction};
 
@@ -24,7 +24,8 @@ use crate::graph::{Candidate, Points, Pruner, Rule, Space};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// Usually, a search reaches the new node through a node of the list.
+    /// The list stays unchanged, since a search usually reaches the new node through a node of the
+    /// list.
     Keep,
     Add,
     Replace(u32),

@@ -27,7 +27,7 @@ use crate::Error;
 use crate::stores::topology::placement::{NOWHERE, PageBytes};
 use crate::stores::{Composable, Composer, PageView};
 
-/// Returns the number of the new node. `None` without a neighbour, or without memory for the node.
+/// Returns the number of the new node. `None` if the node has no neighbour, or if memory is short.
 pub(super) fn link<N: Composable>(
     inserter: &mut Inserter<'_, N>,
     work: &mut Work<N>,
@@ -140,7 +140,8 @@ fn allocate<N: Composable>(inserter: &Inserter<'_, N>, work: &mut Work<N>) -> Re
     let composer = work.composer.get_or_insert_with(|| pages.composer());
     let records = &work.records;
     let changed: HashSet<u32> = (0..records.len()).map(|at| records.node(at)).collect();
-    // Under rule 2, an insert moves records that it has not locked.
+    // Under rule 2, an insert moves records that it has not locked. So only one insert at a time
+    // chooses pages.
     let _allocating = direct.allocating.lock();
     let mut leave: HashMap<u32, usize> = HashMap::new();
     for &node in &changed {
@@ -201,7 +202,7 @@ fn allocate<N: Composable>(inserter: &Inserter<'_, N>, work: &mut Work<N>) -> Re
     Ok(())
 }
 
-/// Puts the records of a partly empty page of the path onto the composed page, if there is one.
+/// If there is a partly empty page of the path, puts its records onto the composed page.
 fn keep<N: Composable>(
     inserter: &Inserter<'_, N>,
     partial: &mut Vec<(usize, u32)>,

@@ -24,8 +24,8 @@ use crate::stores::topology::placement::{NOWHERE, PageBytes, Placement};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
-    /// For changed and new records (OdinANN §3.2.2, rule 1). Its records have moved away one by
-    /// one.
+    /// For changed and new records (OdinANN §3.2.2, rule 1). The records of this page have moved
+    /// away one by one.
     Empty,
     /// For records of another page that move together (rule 2). The records of this page have moved
     /// in the same way, so such moves use no empty pages.
@@ -51,7 +51,8 @@ struct State {
     /// Pages in the order of their timestamps. A page becomes free when all searches that began
     /// before its timestamp have ended.
     resting: VecDeque<(u64, u32, Use)>,
-    /// Pages that only the last checkpoint names. They are not reused before the next commit.
+    /// Pages that only the last checkpoint names. These pages are not reused before the next
+    /// commit.
     waiting: Vec<(u32, Use)>,
     /// The number of the present interval between two checkpoints.
     interval: u32,
@@ -219,7 +220,7 @@ impl PageStore {
             .leave(placement, page, Use::Empty, &self.kept);
     }
 
-    /// Queues a published page whose nodes are recorded for its write.
+    /// Queues a published page for its write. All nodes of the page must be recorded.
     pub(super) fn enqueue(&self, page: u32) {
         self.queue.lock().pages.push_back(page);
         self.work.notify_one();
@@ -356,7 +357,7 @@ impl PageStore {
         (self.state.lock().pages.len() * size_of::<Page>()) as u64
     }
 
-    /// The pages that only the last checkpoint names, and the pages with nodes.
+    /// The number of pages that only the last checkpoint names, and the number of pages with nodes.
     pub(super) fn held(&self) -> (usize, usize) {
         let state = self.state.lock();
         let queues = state.resting.len() + state.waiting.len();

@@ -1,4 +1,5 @@
-//! Sets attributes of vectors, together with vectors or alone, and reads them by id.
+//! Sets attributes of vectors, together with vectors or alone, and reads attributes by id. A row
+//! has the attributes and the payload of one vector.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,8 +22,8 @@ use crate::update::reading::Reading;
 /// The maximum number of vectors that [`LiveIndex::delete_matching`] deletes in one batch.
 const SOME: usize = 1024;
 
-/// The number of look-ups of an id while changes run. Then one more look-up runs while changes
-/// wait.
+/// The maximum number of look-ups of an id during concurrent changes. If changes interfere with all
+/// of these look-ups, changes wait for one more look-up.
 const TRIES: usize = 8;
 
 /// The treatment of old attributes and payload that a new row does not name.
@@ -32,10 +33,10 @@ enum Others {
     Stay,
 }
 
-/// The nodes of a call's ids whose vectors are on storage without rows.
+/// For the ids of one call: the nodes of vectors on storage that have no row of attributes.
 #[derive(Default)]
 struct Places {
-    /// The checkpoint of these nodes, since a merge gives ids other nodes.
+    /// The checkpoint to which `nodes` refers. A merge changes the node of an id.
     of: Option<Arc<Index>>,
     nodes: HashMap<u64, u32>,
 }
@@ -51,8 +52,8 @@ impl Places {
     }
 }
 
-/// The approximate bytes of rows that are read, logged and stored together, which takes several
-/// times as much memory.
+/// The approximate size of a batch of rows, in bytes. The memory for a batch is several times as
+/// large.
 const READ_AT_ONCE: usize = 1 << 20;
 
 /// Reads `count` rows of a call from row `first` on, or fewer if rows are long.
@@ -76,7 +77,8 @@ pub(super) fn read_rows(
     Ok(rows)
 }
 
-/// Encodes rows for the log. The index has their new columns only after [`Declared::keep`].
+/// Encodes rows for the log. The index gets the new columns of the rows only after
+/// [`Declared::keep`].
 pub(super) fn declared<'a>(
     state: &'a State,
     rows: &mut [Row],
@@ -142,7 +144,7 @@ impl LiveIndex {
         let state = self.state();
         let inserted = state.overlay.inserted.read().clone();
         let overlay = Overlay {
-            // The set of inserted ids has no read timestamp, so it is copied.
+            // The set of inserted ids has no read timestamp, so this call copies the set.
             inserted: Arc::new(RwLock::new(inserted)),
             ..state.overlay.clone()
         };
@@ -175,8 +177,7 @@ impl LiveIndex {
             if look(&Reading::new(&state.index, &state.overlay, moment, ids))? {
                 return Ok(found);
             }
-            // A change may have moved a vector out of a part of the index before that part was
-            // read.
+            // A look-up may miss a vector that a change has moved meanwhile.
             let (now, last) = self.at_one_moment();
             if Arc::ptr_eq(&now, &state) && last == moment {
                 return Ok(found);
@@ -444,8 +445,8 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Logs and sets up to [`BATCH`] rows from row `first` on, or fewer if rows are long: all of
-    /// them or none. Returns their number.
+    /// Logs and sets up to [`BATCH`] rows from row `first` on, fewer if rows are long. Returns
+    /// their number. If the call fails, no row is set.
     fn set_some(
         &self,
         all: &[u64],
@@ -472,8 +473,8 @@ impl LiveIndex {
                     return self.log_and_set(&state, ids, (&mut rows, cleared), &nodes);
                 }
             }
-            // Without the gate, a merge or a move of vectors to storage may finish. Then the loop
-            // tries again.
+            // This thread does not hold the lock `gate` here. If a merge or a move of vectors to
+            // storage finishes meanwhile, the loop tries again.
             let snapshot = self.at_present();
             places.nodes = snapshot.nodes(&all[first..], &Silent)?;
             places.of = Some(snapshot.index);
@@ -499,8 +500,8 @@ impl LiveIndex {
         self.log_and_set(&state, ids, (&mut rows, cleared), &nodes)
     }
 
-    /// The caller holds the gate. With `cleared`, a vector keeps the attributes and payload that
-    /// its new row does not name.
+    /// The caller holds the lock `gate`. If `cleared` is given, a vector keeps the attributes and
+    /// payload that its new row does not name.
     fn log_and_set(
         &self,
         state: &State,
@@ -533,9 +534,9 @@ impl LiveIndex {
     }
 }
 
-/// Adds to each new row the old attributes and payload that it does not name. Stops at about
-/// [`READ_AT_ONCE`] bytes, or before a row that would be too long. Returns the number of completed
-/// rows, at least 1.
+/// Adds to each new row the old attributes and payload that the new row does not name. Stops at
+/// about [`READ_AT_ONCE`] bytes, or before a row that would be too long. Returns the number of
+/// completed rows, at least 1.
 fn complete(
     state: &State,
     ids: &[u64],
@@ -574,7 +575,7 @@ fn complete(
     Ok(rows.len())
 }
 
-/// [`Error::Interrupted`] would say that nothing was changed.
+/// [`Error::Interrupted`] would say that nothing was changed, but some rows may be set.
 fn stopped(error: Error) -> Error {
     match error {
         Error::Interrupted => Error::Stopped,

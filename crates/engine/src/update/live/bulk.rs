@@ -24,7 +24,7 @@ const PART: usize = 8;
 const MOST_BYTES: u64 = 256 << 20;
 
 impl LiveIndex {
-    /// The number of the next `rows` rows that should wait for a merge, 0 if direct inserts are
+    /// The number of the next `rows` rows that should wait for a merge, or 0 if direct inserts are
     /// better.
     pub(super) fn many_of(&self, rows: usize) -> usize {
         let state = self.state();
@@ -44,7 +44,7 @@ impl LiveIndex {
         }
     }
 
-    /// Merges the waiting rows, which continue to wait if the result is `false`.
+    /// Merges the waiting rows, which stay in memory if the result is `false`.
     pub(super) fn merge_many(&self, progress: &dyn Progress) -> bool {
         match self.compact(progress) {
             Ok(_) => true,
@@ -57,8 +57,8 @@ impl LiveIndex {
         }
     }
 
-    /// Until the returned value is dropped, a running call counts as a call that lets rows wait and
-    /// merges them later.
+    /// Until the returned value is dropped, the running call counts as a call that leaves new
+    /// vectors in memory and merges them later.
     pub(super) fn fills(&self) -> Filling<'_> {
         self.filling.fetch_add(1, Ordering::Relaxed);
         Filling(self)

@@ -1,7 +1,7 @@
 //! Inserts, upserts and deletes. A change is checked as a whole, then logged, then made visible.
 //!
 //! All steps that can fail come before the log record: a logged change always becomes visible. If
-//! its pages on storage cannot be written at once, the index writes them later.
+//! the pages of a change cannot be written at once, the index writes them later.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -218,7 +218,7 @@ impl LiveIndex {
         let _reservation = self.reserved.all(ids, progress)?;
         let _gate = self.gate.read();
         // The commit of a merge may have stopped all changes, so the health is checked under the
-        // gate.
+        // lock `gate`.
         self.health.check()?;
         let state = self.state();
         let mut built = Vec::with_capacity(ids.len());
@@ -232,8 +232,8 @@ impl LiveIndex {
         self.delete_known(&state, &built)
     }
 
-    /// Logs the deletion of ids, and hides their vectors. Each flag says whether the build has the
-    /// id. The caller holds the gate.
+    /// Logs the deletion of ids, and hides their vectors. Each flag says whether the last build or
+    /// merge stored the id. The caller holds the lock `gate`.
     pub(super) fn delete_known(&self, state: &State, ids: &[(u64, bool)]) -> Result<(), Error> {
         let records: Vec<_> = ids
             .iter()
@@ -314,7 +314,8 @@ impl LiveIndex {
         self.check(&NoRows::new(element, dim))
     }
 
-    /// Before an insert of `rows` rows into the graph on storage, copies files with hard links.
+    /// Before an insert of `rows` rows into the graph on storage, replaces each file with hard
+    /// links by a copy.
     pub(super) fn own_files_for(&self, rows: usize, progress: &dyn Progress) -> Result<(), Error> {
         match self.many_of(rows) {
             0 => self.own_files(progress),
@@ -344,7 +345,8 @@ impl LiveIndex {
                 0 => Way::Directly,
                 _ => Way::Later,
             };
-            // A failed merge of waiting rows has not replaced files with hard links.
+            // If a merge of the waiting rows failed, the files with hard links are not replaced
+            // yet.
             let owned = match way == Way::Directly && self.has_to_own(&self.state()) {
                 false => Ok(()),
                 true => {
@@ -401,13 +403,14 @@ impl LiveIndex {
             }
         }
         drop(stage);
-        // If the inserted vectors have drifted, later searches examine more candidates.
+        // This call checks for drift. If the inserted vectors have drifted, later searches examine
+        // more candidates.
         self.look_if_many_came();
         Ok(())
     }
 
-    /// Logs and inserts the rows of `ids` from row `first` on, or fewer if attributes are long: all
-    /// or none. Returns their number.
+    /// Logs and inserts the rows of `ids` from row `first` on, fewer if attributes are long.
+    /// Returns their number. If the call fails, no row is inserted.
     fn put_some(
         &self,
         vectors: &dyn VectorSource,
@@ -427,7 +430,7 @@ impl LiveIndex {
         vectors.read(first, rows)?;
         // The caller may have changed the vectors since all rows were checked.
         check_rows(vectors, self.index().metric(), first, rows)?;
-        // No merge may begin between the log and the state.
+        // No merge may begin between the log record and the change of the state.
         let _gate = self.gate.read();
         self.health.check()?;
         let state = self.state();
@@ -471,7 +474,8 @@ impl LiveIndex {
     }
 }
 
-/// Makes a logged vector visible in memory. `built` has the ids in the build of the checkpoint.
+/// Makes a logged vector visible in memory. `built` has the ids that the last build or merge
+/// stored.
 fn place(state: &State, record: &LogRecord<'_>, built: &HashSet<u64>) {
     let id = record.id();
     let row = record.row().map(RowBytes::from);

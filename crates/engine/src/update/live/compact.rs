@@ -34,11 +34,11 @@ use crate::update::rebalance;
 use crate::{Error, plan};
 
 /// While this value exists, new vectors go to another fresh graph, which the merge does not read.
-/// Its drop without a commit undoes the freeze.
+/// A drop of this value without a commit undoes the freeze.
 struct Frozen<'a> {
     live: &'a LiveIndex,
     state: Arc<State>,
-    /// The position in the log where the changes begin that are not merged.
+    /// The position in the log after the last change that is merged.
     log_from: LogPosition,
     /// The ids of dead records, each with a bound: records of the id on lower nodes are dead.
     removed: HashMap<u64, u32>,
@@ -113,13 +113,13 @@ impl LiveIndex {
         }
         match self.drain_few(progress) {
             Ok(()) | Err(Error::Interrupted) => {}
-            // These vectors stay in memory and in the log.
+            // The vectors that were not moved stay in memory and in the log.
             Err(error) => self.health.trouble(Concern::Vectors, &error),
         }
         compacted
     }
 
-    /// Freezes the live rows for a merge. `None` if there is nothing to merge.
+    /// Freezes the present vectors for a merge. `None` if there is nothing to merge.
     fn freeze(&self, into: NextCheckpoint) -> Result<Option<Frozen<'_>>, Error> {
         let _gate = self.gate.write();
         let state = self.state();
@@ -309,21 +309,21 @@ impl LiveIndex {
         frozen.merged = true;
         self.checkpointed
             .store(frozen.log_from.sequence, Ordering::Relaxed);
-        // Changes after the freeze are in the fresh graph, which has its own count of their memory.
+        // The fresh graph itself counts the memory of changes after the freeze.
         self.charged.store(0, Ordering::Relaxed);
         self.keep_room();
         self.reads.clear();
         Ok(report)
     }
 
-    /// The state after the commit of a merged index. The caller holds the gate.
+    /// The state after the commit of a merged index. The caller holds the lock `gate`.
     fn next_state(&self, state: &State, index: Arc<Index>, ids: StoredIds) -> Result<State, Error> {
         let since = state.since.as_ref().map(|since| since.all());
-        // The bound of a tombstone covers no later node, which may be live under the same id.
+        // A tombstone covers only nodes below its bound. Later nodes may be live under the same id.
         let nodes = index.nodes() as u32;
         let gone = since.unwrap_or_default().into_keys();
         let gone: Vec<_> = gone.map(|id| (id, nodes)).collect();
-        // Dead records on storage. After a rebuild, this can only be a placeholder.
+        // Dead records on storage. After a rebuild, the only dead record can be a placeholder.
         let carried = index.carried();
         let deleted = Tombstones::restore(&carried.deleted, carried.dead);
         let mut inserted = IdRanges::of(&carried.ids);
@@ -331,7 +331,8 @@ impl LiveIndex {
             inserted.remove(id);
             deleted.insert_below(id, bound);
         }
-        // The rows that vectors received during the merge. Rows of deleted vectors are dropped.
+        // The attributes that vectors received during the merge. Attributes of deleted vectors are
+        // dropped.
         let gone_ids: HashSet<u64> = gone.iter().map(|&(id, _)| id).collect();
         let mut rows = std::mem::take(&mut *state.rows_since.lock());
         rows.retain(|id, _| !gone_ids.contains(id));

@@ -1,8 +1,8 @@
 //! Inserts vectors into the graph on storage, moves waiting vectors there, and makes checkpoints
 //! without a merge.
 //!
-//! While a file to which direct inserts write has other names (hard links), deletes and rows are
-//! only logged, and logged vectors wait in memory. The first insert that must write to the file
+//! While a file to which direct inserts write has other names (hard links), deletes and attributes
+//! are only logged, and logged vectors wait in memory. The first insert that must write to the file
 //! copies it, and searches read the copy. A merge writes new files instead.
 
 use std::sync::Arc;
@@ -98,8 +98,9 @@ impl LiveIndex {
         state.direct.is_none() && state.since.is_none() && self.goes_directly(state)
     }
 
-    /// Calls [`own_files`](Self::own_files) because rows wait for a checkpoint. Without direct
-    /// inserts, a checkpoint would need a merge. The caller's stage of `progress` does not end.
+    /// Calls [`own_files`](Self::own_files) because attributes wait for a checkpoint. Without
+    /// direct inserts, a checkpoint would need a merge. The stage that the caller reports to
+    /// `progress` does not end.
     pub(super) fn own_files_for_rows(&self, progress: &dyn Progress) {
         match self.own_files(&WithinStage(progress)) {
             Ok(()) | Err(Error::Interrupted) => {}
@@ -130,7 +131,8 @@ impl LiveIndex {
             if progress.interrupted() {
                 return Err(Error::Interrupted);
             }
-            // If a search finds a vector in memory and on storage, it returns the vector once.
+            // If a search finds a vector in memory and on storage, the search returns the vector
+            // once.
             let _gate = self.gate.write();
             direct.check()?;
             let vector = |&id: &u64| fresh.vector(id).map(|(vector, row)| (id, vector, row));
@@ -170,10 +172,10 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Makes a checkpoint without a merge, so that a restart has nothing to replay. While vectors
-    /// wait in memory, the result is `false`.
+    /// Makes a checkpoint without a merge, so that a restart has nothing to replay. If vectors wait
+    /// in memory, makes no checkpoint, and returns `false`.
     pub(super) fn checkpoint(&self) -> Result<bool, Error> {
-        // Inserts continue while a sample of the new vectors is checked for drift.
+        // The check for drift comes before the lock, so that inserts continue during this check.
         self.look_if_many_came();
         let _gate = self.gate.write();
         let state = self.state();
@@ -204,7 +206,7 @@ impl LiveIndex {
         };
         let _gate = self.gate.write();
         let log_from = self.health.standing(&*self.volume)?.log_from;
-        // The next process replays later changes of the log.
+        // If the log has later changes, the next process replays these changes.
         if log_from.sequence != self.log.next_sequence() {
             return Ok(());
         }
@@ -233,7 +235,8 @@ impl LiveIndex {
         if (direct.is_due(since) || self.are_rows_due(&state))
             && let Some(_one) = self.merging.try_lock()
         {
-            // If the disk has no space for a checkpoint, the log has the inserts.
+            // If the disk has no space for a checkpoint, no insert is lost, since the log has the
+            // inserts.
             let made = self.drain_few(progress).and_then(|()| self.checkpoint());
             match made {
                 Ok(true) => self.health.recovered(Concern::Checkpoint),
@@ -302,8 +305,8 @@ pub(super) fn direct_of(
     Direct::open(storage, index, overlay, update, choices, threads, health)
 }
 
-/// Inserts logged vectors into the graph on storage. `records` keeps the vectors that must wait in
-/// memory.
+/// Inserts logged vectors into the graph on storage. After the call, `records` has only the vectors
+/// that must wait in memory.
 pub(super) fn place_directly(state: &State, direct: &Direct, records: &mut Vec<LogRecord<'_>>) {
     let fresh = state.fresh();
     let waits = |record: &LogRecord<'_>| fresh.slots() > 0 && fresh.contains(record.id());

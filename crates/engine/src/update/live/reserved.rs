@@ -35,7 +35,7 @@ pub(super) struct Reserved {
 #[derive(Debug, Default)]
 struct State {
     held: HashSet<u64>,
-    /// The threads of calls that have ids, or that are asking their `progress`.
+    /// The threads of calls that have ids, or that are calling their `progress`.
     threads: Vec<ThreadId>,
     /// The waiting calls, in the order of their arrival.
     waiting: Vec<Waiting>,
@@ -132,9 +132,9 @@ impl Reserved {
         }
     }
 
-    /// Reserves `count` consecutive ids from `next` on, or after any id that another call has or
-    /// waits for, and advances `next` under the same lock. If the ids would exceed `last`, the
-    /// error is the first id of the range.
+    /// Reserves `count` consecutive ids from `next` on, and advances `next` under the same lock. If
+    /// another call has or waits for one of these ids, the range begins after that id. If the ids
+    /// would exceed `last`, the error is the first id of the range.
     pub(super) fn next(
         &self,
         count: u64,

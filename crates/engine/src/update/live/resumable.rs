@@ -10,9 +10,9 @@
 //! Rows are logged in order, so the inserted rows are always the first rows. Automatic ids stay
 //! reserved until the insert is done, and no other call can insert the id of a missing row.
 //!
-//! Rows of automatic ids that other calls deleted before the resume stay deleted, except the last
-//! inserted rows, which the resume inserts again. With given ids, a resume fails if a row before
-//! the last inserted row is missing.
+//! Other calls may delete rows before the resume. With automatic ids, such rows stay deleted, but
+//! if the last inserted rows were deleted, the resume inserts them again. With given ids, a resume
+//! fails if a row before the last inserted row is missing.
 
 use stratann_layout::inserts::BegunInsert;
 use stratann_vector::Element;
@@ -34,7 +34,7 @@ const COMPARED: usize = 64;
 /// The number of ids that are looked up between two checks for an interruption.
 const LOOKED_FOR: usize = 1_024;
 
-/// The treatment of an earlier insert of the same rows that was interrupted.
+/// The treatment of an interrupted earlier insert of the same rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutOff {
     /// With automatic ids, the call fails, since some rows would be inserted twice. With given ids,
@@ -129,7 +129,7 @@ impl LiveIndex {
     /// # Errors
     /// Fails as [`insert_rows`](LiveIndex::insert_rows) does, and with [`Error::CutOff`] if an
     /// earlier insert of the same rows was interrupted. A resume fails if the index knows no insert
-    /// of these rows, or has other vectors under their ids.
+    /// of these rows, or has other vectors under the ids of the rows.
     pub fn insert_resumable(
         &self,
         vectors: &dyn VectorSource,
@@ -224,8 +224,8 @@ impl LiveIndex {
     }
 
     /// Fails if `ids` has the id of a missing row of an unfinished insert, since it would be
-    /// unknown which rows are inserted. A call with all missing rows under their ids resumes the
-    /// insert, which is then returned.
+    /// unknown which rows are inserted. If `ids` and `vectors` are exactly the missing rows of an
+    /// insert, the call resumes this insert, and the result is this insert.
     pub(super) fn check_unclaimed(
         &self,
         ids: &[u64],
@@ -352,7 +352,7 @@ impl LiveIndex {
         }
         let known = known.filter(|known| known.beside == beside);
         let (insert, before) = match (known, cut_off) {
-            // All rows were inserted, so other calls have deleted missing ids.
+            // All rows were inserted. If ids are missing now, other calls have deleted them.
             (Some(known), CutOff::Resume) if known.done => {
                 self.check_same(vectors, &ids_of(&known), progress)?;
                 return Ok(Resumed {
@@ -387,7 +387,8 @@ impl LiveIndex {
                 }
             }
             _ => {
-                // This call comes first: if it fails, no insert is recorded as interrupted.
+                // If this call fails, no insert must be recorded as interrupted. So the call comes
+                // before `begin`.
                 self.own_files_for(rows, progress)?;
                 (self.begin(vectors, content, beside)?, 0)
             }
@@ -429,8 +430,8 @@ impl LiveIndex {
         })
     }
 
-    /// Whether the call must resume `known`, or fails because of `known`. Otherwise the call
-    /// inserts all rows.
+    /// Whether the call resumes `known`, or must fail because of `known`, as `cut_off` says.
+    /// Otherwise the call inserts all rows.
     fn goes_on(
         &self,
         known: &BegunInsert,
@@ -445,7 +446,8 @@ impl LiveIndex {
         })
     }
 
-    /// Reserves ids for an insert, and records the insert durably, without finished inserts.
+    /// Reserves ids for an insert, and records the insert durably. The written file leaves out
+    /// finished inserts.
     fn begin(
         &self,
         vectors: &dyn VectorSource,
@@ -567,7 +569,7 @@ impl LiveIndex {
         Ok(before)
     }
 
-    /// If an id is missing, its row was deleted, or the last ids belong to other vectors.
+    /// Fails if an id is missing: its row was deleted, or the last ids belong to other vectors.
     fn check_all_in(
         &self,
         vectors: &dyn VectorSource,
@@ -653,7 +655,7 @@ fn content(vectors: &dyn VectorSource) -> Result<String, Error> {
     Ok(content.unwrap_or_default())
 }
 
-/// Reads the vector of a row, or returns `false` if there is none.
+/// Reads the vector of a row, or returns `false` if the row has no vector.
 type ReadRow<'a> = dyn FnMut(usize, &mut [u8]) -> Result<bool, Error> + 'a;
 
 /// `None` if a sampled vector is missing.

@@ -1,8 +1,10 @@
-//! Limits of memory for changes under a budget: for waiting vectors and rows, copies of pages, and
-//! rebalances. This module also reserves blocks, so that deletes are possible on a full disk.
+//! Limits of memory for changes under a budget: for waiting vectors and attributes, copies of
+//! pages, and rebalances. This module also reserves blocks, so that deletes are possible on a full
+//! disk.
 //!
 //! The charge for a change is the memory of its log record at the next open
-//! ([`logged_bytes`](crate::update::logged_bytes)). The limit is the memory that is available then.
+//! ([`logged_bytes`](crate::update::logged_bytes)). The limit is the memory that is available at
+//! this open.
 
 use std::sync::atomic::Ordering;
 
@@ -17,7 +19,7 @@ use crate::stores::reading;
 use crate::update::merge::BEYOND_SEARCH;
 use crate::update::rebalance::Needs;
 
-/// Without a budget, a checkpoint is due if more than this number of bytes of rows wait.
+/// Without a budget, a checkpoint is due if more than this number of bytes of attributes wait.
 const MOST_ROWS: u64 = 64 << 20;
 
 fn waiting_rows(state: &State) -> u64 {
@@ -106,7 +108,7 @@ impl LiveIndex {
         })
     }
 
-    /// A checkpoint is due if many rows wait, or a replay of the log would take much memory.
+    /// A checkpoint is due if many attributes wait, or a replay of the log would take much memory.
     pub(super) fn are_rows_due(&self, state: &State) -> bool {
         let memory = state.index.memory();
         let logged = self.charged.load(Ordering::Relaxed);
@@ -120,8 +122,8 @@ impl LiveIndex {
         }
     }
 
-    /// The waiting changes, as a number of vectors. A row without a vector counts by its charge.
-    /// Replaced vectors count too, since the log has them.
+    /// The waiting changes, as a number of vectors. Attributes without a vector count by their
+    /// charge. Replaced vectors count too, since the log has them.
     pub(super) fn waiting(&self, state: &State) -> u64 {
         let each = vector_charge(state.index.dim() * state.index.element().size());
         let logged = self.charged.load(Ordering::Relaxed) / each;
@@ -193,12 +195,13 @@ impl LiveIndex {
             return Ok(wanted);
         };
         let each = vector_charge(state.index.dim() * state.index.element().size());
-        // Tombstones and rows take memory that vectors cannot use.
+        // Tombstones and attributes take memory that vectors cannot use.
         let beside = state.overlay.deleted.memory_bytes() + waiting_rows(state);
         let on_their_way = needs.most(room.saturating_sub(beside), each);
         let memory = state.index.memory();
         let waiting = memory.for_waiting().saturating_sub(beside) / each;
-        // The number is checked only between two batches of inserts, so one batch must fit, too.
+        // The number of waiting vectors is checked only between two batches of inserts, so one
+        // batch must fit, too.
         let most = on_their_way.min(waiting).saturating_sub(BATCH as u64);
         Ok(wanted.min(most.max(1)))
     }

@@ -20,7 +20,7 @@ use crate::{Error, SearchOptions, SearchResults, SubmittedSearch};
 impl LiveIndex {
     /// Searches like [`search`](LiveIndex::search), but returns immediately. The search sees the
     /// changes of all calls that have returned. Dropping the index waits for submitted searches,
-    /// unless a search thread drops it.
+    /// unless a search thread drops the index.
     ///
     /// # Errors
     /// Fails as [`Index::submit`] does.
@@ -57,7 +57,8 @@ impl LiveIndex {
     fn now(&self) -> Box<AtMoment> {
         let (state, moment) = self.at_one_moment();
         Box::new(AtMoment {
-            // The writer of direct inserts is closed with the index, so the snapshot leaves it out.
+            // The writer of direct inserts is closed with the index, so the snapshot does not have
+            // the writer.
             index: state.index.clone(),
             overlay: state.overlay.clone(),
             moment,
@@ -122,7 +123,8 @@ impl Submitted {
         Counted(this.clone())
     }
 
-    /// A search thread does not wait, since it may have to complete such a search itself.
+    /// If the caller is a search thread, the call does not wait, since the thread may have to
+    /// complete such a search itself.
     pub(super) fn wait(&self) {
         let mut count = self.count.lock();
         while *count > 0 && !is_worker() {

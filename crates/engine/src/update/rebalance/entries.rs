@@ -10,8 +10,8 @@ use crate::stores::ClusterStores;
 use crate::stores::clusters::Vectors;
 use crate::stores::clusters::reader::ClusterReader;
 
-/// The approximate bytes of vectors that stay in memory, since a neighbouring cluster may be split
-/// next.
+/// The approximate bytes of the vectors that stay in memory for a later split of a neighbouring
+/// cluster.
 const KEPT: usize = 8 << 20;
 
 #[derive(Clone)]
@@ -25,7 +25,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// An entry of the same vector for another cluster, which is not its own cluster.
+    /// An entry of the same vector for a cluster that is not the vector's own cluster.
     pub(super) fn copy(&self) -> Self {
         Self {
             own: false,
@@ -188,8 +188,8 @@ impl<'a> Stored<'a> {
         }
     }
 
-    /// The vectors on storage that have this own cluster. If vectors are not replicated: the group
-    /// that the build gave the cluster.
+    /// The vectors on storage whose own cluster is `cluster`. If vectors are not replicated: the
+    /// group of `cluster` in the build.
     pub(super) fn own(&mut self, cluster: u32) -> Result<Arc<Rows>, Error> {
         if let Some(rows) = self.kept.get(&cluster) {
             return Ok(rows.clone());

@@ -3,13 +3,14 @@
 //!
 //! - **Insert**: a new vector joins the clusters into which a build would put it.
 //! - **Split**: a cluster is split if its head is the nearest head of too many vectors: more than
-//!   1.5 times the target, as in a build. Balanced 2-means of these vectors gives two heads, and
-//!   each member goes to the nearer head. If all members are equally near to both heads, each
-//!   cluster gets half of them. The split is not made if one half would be almost empty. If one
-//!   half is almost empty because of the other heads around, the large half is not split again.
-//! - **Merge**: a cluster that new vectors join is dissolved if it has fewer vectors than an eighth
-//!   of that limit. Its vectors join the clusters into which a build would put them. A merge needs
-//!   the own clusters of vectors, and only replicated indexes store these.
+//!   1.5 times the target size, as in a build. Balanced 2-means of these vectors gives two heads,
+//!   and each member goes to the nearer head. If all members are equally near to both heads, each
+//!   cluster gets half of them. If one half would be almost empty, the split is not made. After a
+//!   split, vectors may move from a half to other heads around. If this leaves a half almost empty,
+//!   the large half is not split again.
+//! - **Merge**: a cluster that new vectors join is dissolved if it has fewer vectors than an
+//!   eighth of the limit of a split. Its vectors join the clusters into which a build would put
+//!   them. A merge needs the own clusters of vectors, and only replicated indexes store these.
 //! - **Reassign**: after a split, a vector moves by the conditions that SPFresh shows to be
 //!   necessary. A vector of the split cluster moves to a third cluster whose head is nearer than
 //!   both new heads. A vector of a neighbouring cluster moves to a new head that is nearer than the
@@ -41,15 +42,17 @@ use crate::progress::Progress;
 use crate::stores::ClusterStores;
 use crate::stores::reading;
 
-/// The number of heads around a split cluster. The vectors of their clusters find new clusters
-/// among these heads. SPFresh uses 64, with many more vectors in each cluster.
+/// The number of heads around a split cluster. Among these heads, vectors of the clusters around
+/// find their new clusters. SPFresh uses 64, with many more vectors in each cluster.
 const VICINITY: usize = 128;
 /// The list size of a search for the single nearest head.
 const NEAREST: usize = 16;
-/// The size at which a cluster is examined if own clusters are not stored, in percent of the mean.
+/// If own clusters are not stored, a cluster is examined from this size on, in percent of the mean
+/// size.
 const LOOK_AT: u64 = 150;
-/// A cluster is merged below the limit divided by `SMALL_PART`. A half of a split is almost empty
-/// below this share of the members.
+/// A cluster is dissolved if it has fewer vectors than the limit of a split divided by
+/// `SMALL_PART`. A half of a split is almost empty if it has less than this fraction of the
+/// members.
 const SMALL_PART: usize = 8;
 
 pub(super) struct New {
@@ -71,9 +74,9 @@ struct Standing {
     here: f32,
     /// The squared distance to the nearest of the heads around, and the cluster of this head.
     nearest: (f32, u32),
-    /// The weight in the size of the cluster: 1 in the own cluster. If own clusters are not stored,
-    /// the weight is 1 without a nearer head, and is divided between equally near heads. Otherwise
-    /// the weight is 0.
+    /// The weight of the vector in the size of the cluster. If another head is nearer, the weight
+    /// is 0. Otherwise, if own clusters are stored, the weight is 1 in the own cluster and 0 in
+    /// other clusters. If they are not stored, equally near heads share a weight of 1.
     weight: f32,
 }
 
@@ -91,15 +94,16 @@ pub(super) struct Changes<'a> {
     stored: Stored<'a>,
     pub(super) heads: AmendedHeads,
     closure: Closure,
-    /// A cluster with a larger weight is split.
+    /// A cluster with a weight above this number is split.
     most: usize,
-    /// A cluster with more members is examined.
+    /// A cluster with more members than this number is examined.
     look_at: usize,
-    /// The vectors that join each cluster. Its other members are on storage or in `whole`.
+    /// The vectors that join each cluster. The other members of the cluster are on storage or in
+    /// `whole`.
     joined: BTreeMap<u32, Vec<Entry>>,
     /// All members of clusters that were split or trimmed, or that have a new number.
     whole: BTreeMap<u32, Vec<Entry>>,
-    /// If vectors are replicated: the new own clusters of vectors.
+    /// If vectors are replicated: the new own cluster of each reassigned vector.
     owner: HashMap<u32, u32>,
     pub(super) counts: Counts,
     at: HeadsAt,
@@ -249,8 +253,8 @@ impl<'a> Changes<'a> {
         all.copied().collect()
     }
 
-    /// All present members of a cluster that are not known to be dead: first own vectors, then
-    /// copies, each ordered by number.
+    /// All members of a cluster that are not known to be dead: first own vectors, then copies, both
+    /// ordered by node.
     pub(super) fn members(&mut self, cluster: u32) -> Result<Vec<Entry>, Error> {
         let mut all = match self.whole.get(&cluster) {
             Some(entries) => entries.clone(),
@@ -278,7 +282,7 @@ impl<'a> Changes<'a> {
         self.owner.get(&node).is_none_or(|&own| own == cluster)
     }
 
-    /// Adds a vector to its nearest cluster `to`, which becomes its own cluster.
+    /// Adds a vector to its nearest cluster `to`, which becomes the vector's own cluster.
     fn reassign_to(&mut self, to: u32, from: u32, entry: Entry) {
         self.counts.reassigned += 1;
         let own = self.stored.is_replicated();
@@ -328,7 +332,7 @@ impl<'a> Changes<'a> {
         self.choose();
     }
 
-    /// Chooses the clusters for the current vector by `near`, the nearest first.
+    /// Chooses the clusters for the current vector by `near`, whose nearest head is first.
     fn choose(&mut self) {
         let heads = &self.heads;
         let apart = |cluster, others: &[u32], out: &mut Vec<f32>| {
@@ -348,8 +352,8 @@ impl<'a> Changes<'a> {
         std::iter::once(cluster).chain(others).collect()
     }
 
-    /// The [`Standing`] of the current vector in some clusters, by the heads in `near`, in any
-    /// order.
+    /// The [`Standing`] of the current vector in some clusters, computed from the heads in `near`,
+    /// which may have any order.
     fn standing<const N: usize>(&self, clusters: [u32; N], own: bool) -> [Standing; N] {
         let (mut nearest, mut alike) = ((f32::INFINITY, u32::MAX), 0);
         let mut here = [f32::INFINITY; N];
@@ -523,8 +527,8 @@ impl<'a> Changes<'a> {
         Ok((halves, weights))
     }
 
-    /// Removes copies as a build does. The cluster of a nearer head has each removed copy, or gets
-    /// the copy.
+    /// Removes copies as a build does. If the cluster of a nearer head does not have a removed
+    /// copy, the copy joins that cluster.
     fn trim(&mut self, cluster: u32, members: &mut Vec<(Entry, Standing)>) {
         let kept = self.closure.kept(members.len());
         let rank = |(entry, standing): &(Entry, Standing)| match entry.own {
@@ -541,8 +545,8 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// Moves vectors of the clusters around to a half if its head is nearer than the former head
-    /// `old` and all other heads. `split` has placed the vectors `inside`.
+    /// Moves vectors of the clusters around to a half, if the head of the half is nearer than the
+    /// former head `old` and all other heads. `split` has placed the vectors `inside`.
     fn reassign(
         &mut self,
         around: &[u32],

@@ -21,11 +21,12 @@
 //! file. No file is overwritten, so the previous checkpoint survives a crash, and other processes
 //! can continue to search its files.
 //!
-//! A rewritten cluster leaves garbage in an earlier segment. A rebalance drops a segment if at most
-//! half of its bytes are live, or if its live bytes are no more than the rebalance writes. The live
-//! posting lists of a dropped segment are rewritten. So the number of segments is logarithmic in
-//! the number of inserted vectors. Files of the build stay until a merge, which is due when two
-//! fifths of the bytes are dead ([`Due::Garbage`](crate::Due::Garbage)).
+//! A rewritten cluster leaves garbage in an earlier segment. A rebalance drops a segment with few
+//! live bytes: at most half of all bytes of the segment, or at most the bytes that the rebalance
+//! writes anyway. The live posting lists of a dropped segment are rewritten. So the number of
+//! segments is logarithmic in the number of inserted vectors. Files of the build stay until a
+//! merge, which is due when two fifths of the bytes are dead
+//! ([`Due::Garbage`](crate::Due::Garbage)).
 //!
 //! A deleted vector stays in clusters that are not rewritten, until a merge. Such a merge is due
 //! when a tenth of the vectors is deleted.
@@ -68,9 +69,9 @@ pub(super) struct Needs {
 const SPLIT: u64 = 2;
 /// Bytes for each head if the graph over the heads is rebuilt, with its lists in memory twice.
 const GRAPH: u64 = 512;
-/// Bytes of an allocation beyond its size, with its reference counts.
+/// The bytes of an allocation beyond the allocated value, including reference counts.
 const ALLOCATION: u64 = 32;
-/// Bytes of buffers, and of rows that are kept for neighbouring clusters.
+/// Bytes of buffers, and of vectors that stay in memory for splits of neighbouring clusters.
 const BESIDE: u64 = 12 << 20;
 
 impl Needs {
@@ -103,8 +104,8 @@ impl Needs {
                 + 4 * stores.nodes()
                 + 64 * dead
                 + 4 * stores.largest_read() as u64,
-            // A new row is in memory twice: as a waiting row, and with its clusters. The last term
-            // is for splits and new heads.
+            // A new vector is in memory twice: as a waiting vector, and as a member of its
+            // clusters. The last term is for splits and new heads.
             each: 2 * (row + ALLOCATION + entry)
                 + 2 * replicas * entry
                 + SPLIT * (copies + 1) * held,
@@ -115,8 +116,8 @@ impl Needs {
         self.fixed.saturating_add(self.each.saturating_mul(waiting))
     }
 
-    /// The maximum number of waiting vectors of `waits` bytes that fit into `room` bytes with the
-    /// rebalance.
+    /// The maximum number of waiting vectors, of `waits` bytes each, that fit into `room` bytes
+    /// together with the memory of their rebalance.
     pub(super) fn most(self, room: u64, waits: u64) -> u64 {
         room.saturating_sub(self.fixed) / (self.each + waits)
     }
@@ -155,7 +156,7 @@ pub(super) fn rebalance(
     let mut shape = ClusterShape {
         element: index.element(),
         dim: index.dim(),
-        // After a rebalance, the id of a vector may differ from its number.
+        // After a rebalance, the id of a vector may differ from its node number.
         id_bytes: ClusterShape::id_bytes(inputs.next_id, false),
         clusters: stores.clusters(),
         vectors: nodes as u32,

@@ -30,7 +30,7 @@ fn photos(rows: std::ops::Range<usize>) -> Matrix {
     Matrix::new(bytes, rows.len(), DIM, Element::U8).unwrap()
 }
 
-/// The brighter rows come last, so later rows have another distribution.
+/// Sorts rows of photos by brightness, so that later rows have another distribution.
 fn drifting(count: usize) -> Vec<Box<[u8]>> {
     let rows = photos(0..count);
     let rows = rows.in_memory().unwrap().chunks_exact(DIM);
@@ -114,8 +114,9 @@ fn astray(index: &Index) -> f64 {
 fn vectors_are_in_the_cluster_whose_head_is_nearest_though_what_comes_drifts() {
     let folder = tempfile::tempdir().unwrap();
     let rows = drifting(4_000);
-    // Without reassignment, the shares are .225, .164 and .186. If own clusters are not stored, few
-    // vectors around a split cluster are examined.
+    // Without reassignment, the shares of vectors outside the cluster of their nearest head are
+    // .225, .164 and .186. The layouts without stored own clusters have higher limits, since they
+    // examine few vectors around a split cluster.
     let most = [0.1, 0.15, 0.155];
     for (layout, most) in LAYOUTS.into_iter().zip(most) {
         let path = folder.path().join(layout.name());
@@ -388,8 +389,8 @@ fn under_a_small_budget_vectors_go_into_clusters_before_there_is_no_room_for_mor
     }
 }
 
-/// A central member is nearer to all other members than these are to each other. With such a member
-/// as a head, each split would make a cluster of one vector, without end.
+/// A central member is nearer to all other members than the other members are to each other. With
+/// such a member as a head, each split would make a cluster of one vector, without end.
 #[test]
 fn clusters_around_hubs_come_to_an_end_of_being_split() {
     let mut state = 1_u64;
@@ -465,7 +466,8 @@ fn vectors_around_what_was_built_are_found_in_their_clusters() {
     live.rebalance(&Silent).unwrap();
     let asked = many.in_memory().unwrap().chunks(row).step_by(4);
     let asked = Matrix::new(asked.flatten().copied().collect(), 750, WIDE, Element::F32).unwrap();
-    // Walks that end in the region find .941 and .993. A build of all vectors finds .980 and 1.
+    // If walks end in the region, the recall is .941 and .993. In a build of all vectors, the
+    // recall is .980 and 1.
     for (probes, least) in [(4, 0.97), (64, 0.998)] {
         let options = SearchOptions {
             k: 1,

@@ -223,8 +223,9 @@ impl Writing<'_> {
         Ok((amended, vec![file]))
     }
 
-    /// Drops each segment whose live bytes are at most half of all its bytes, or at most as many as
-    /// the rebalance writes. The clusters of their live posting lists join `wanted`.
+    /// Drops each segment with few live bytes: at most half of all bytes of the segment, or at most
+    /// the bytes that the rebalance writes anyway. Clusters with live posting lists in dropped
+    /// segments join `wanted`.
     fn absorb(&self, segments: &mut Vec<ExtentSegment>, wanted: &mut BTreeSet<u32>) {
         let bytes_of = |cluster: u32| match cluster < self.stores.clusters() {
             true => self.stores.place(cluster).bytes as u64,
@@ -257,8 +258,8 @@ impl Writing<'_> {
         }
     }
 
-    /// Writes a file of new vectors. If the last earlier files have at most as many vectors, their
-    /// vectors move to this file.
+    /// Writes a file of new vectors. From the last existing file on, each file with at most as many
+    /// vectors as the new file is merged into the new file.
     fn members(
         &self,
         new: &[New],
@@ -309,7 +310,7 @@ fn placement(index: &Index, inputs: &Inputs<'_>, first: u32, new: &[New]) -> Pla
     let mut ids = IdRanges::of(&inputs.inserted);
     new.iter().for_each(|new| ids.insert(new.id));
     let removed = inputs.removed.iter();
-    // A bound above all present nodes would also cover the new nodes.
+    // A bound above the number of present nodes would also make the new nodes dead.
     let mut deleted: Vec<(u64, u32)> = removed
         .map(|(&id, &bound)| (id, bound.min(first)))
         .collect();

@@ -23,7 +23,8 @@ fn link_all(volume: SimVolume) -> SimVolume {
     volume
 }
 
-/// Each strategy of direct inserts, and each kind of file to which direct inserts write.
+/// The cases cover each strategy of direct inserts, and each kind of file to which direct inserts
+/// write.
 const DIRECT: [Case; 5] = [
     PACKED,
     Case(Layout::Coupled, Update::Relocate),

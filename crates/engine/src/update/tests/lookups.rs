@@ -7,7 +7,7 @@ use super::overtaken::{nearly, watched};
 use super::*;
 use crate::Index;
 
-/// Ids are looked up in a mixed order, and some twice.
+/// Looks up the ids of `model` in a mixed order, and some ids twice.
 fn check_look_ups(
     live: &LiveIndex,
     reader: Option<&Index>,
@@ -62,7 +62,7 @@ fn check_look_ups(
     }
 }
 
-/// By default, each layout and each update strategy at least once.
+/// By default, the cases have each layout and each update strategy at least once.
 pub(super) fn cases() -> Vec<Case> {
     if slow() {
         return CASES.to_vec();

@@ -122,7 +122,8 @@ fn once(case: Case, before: &SimVolume, folder: &Path, what: What, mishap: Misha
     once.run(what)
 }
 
-/// One run for every `step`-th operation and each mishap. Returns the number of runs that failed.
+/// Makes one run for every `step`-th operation and each mishap. Returns the number of runs that
+/// failed.
 fn each(case: Case, kind: impl Fn(u64) -> What, mishaps: &[Mishap], step: usize) -> usize {
     each_of(case, SimVolume::new(), kind, mishaps, step)
 }

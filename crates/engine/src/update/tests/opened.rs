@@ -8,7 +8,8 @@ use super::*;
 use crate::Index;
 use crate::progress::Silent;
 
-/// A volume that several times lists a log that a writer removes before the log is read.
+/// A volume that lists a log which a writer removes before the log is read. This happens `times`
+/// times.
 #[derive(Debug)]
 struct Fleeting {
     volume: SimVolume,

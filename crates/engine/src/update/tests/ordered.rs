@@ -33,7 +33,7 @@ fn threads_that_upsert_the_same_ids_are_put_in_order() {
                 scope.spawn(move || {
                     for round in 0..ROUNDS {
                         // In even rounds, each thread changes all ids in its own order, and in odd
-                        // rounds one id.
+                        // rounds only the first of these ids.
                         let mut own = ids;
                         own.rotate_left(thread as usize);
                         let own = &own[..if round % 2 == 0 { own.len() } else { 1 }];

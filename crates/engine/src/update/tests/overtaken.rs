@@ -168,7 +168,7 @@ impl ReadQueue for WatchedQueue {
 
 const MANY: u64 = 500;
 
-/// Differs from the first vector of an id in the bit that `version` chooses.
+/// A vector that differs from the first vector of an id in one bit, which `version` chooses.
 pub(super) fn nearly(case: Case, id: u64, version: u64) -> Matrix {
     let mut bytes = vector(id, 0);
     let at = (version as usize - 1) % DIM;
@@ -211,8 +211,8 @@ fn nearest_with(live: &LiveIndex, id: u64, list: usize) -> u64 {
     live.search(&query, &options).unwrap().ids[0]
 }
 
-/// A search waits a tenth of a second for a node that moves between pages. A faster search has not
-/// given up on any node.
+/// A search waits a tenth of a second for a node that moves between pages, and then gives up on
+/// this node. A search that took less than this time gave up on no node.
 const GIVES_UP: Duration = Duration::from_millis(90);
 
 /// A preempted writer may move a node for longer than a search waits, so a search that gave up is

@@ -40,7 +40,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Runs even after a panic, so that waiting threads end.
+/// A drop calls the function, even after a panic, so that waiting threads end.
 struct Finally<F: FnMut()>(F);
 
 impl<F: FnMut()> Drop for Finally<F> {
@@ -49,7 +49,7 @@ impl<F: FnMut()> Drop for Finally<F> {
     }
 }
 
-/// The function runs when the row is read for the log, while its id is reserved.
+/// The function runs when the row is read for the log, while the id of the row is reserved.
 struct Meanwhile<F>(AtomicUsize, F);
 
 impl<F: Fn() + Send + Sync> RowSource for Meanwhile<F> {

@@ -321,7 +321,7 @@ fn ids_of_the_rest_stay_with_an_insert_that_was_cut_off() {
     let ids = live.insert(&other, None, &Silent).unwrap();
     let end = BASE + rows_of(case);
     assert_eq!(ids, [end, end + 1]);
-    // All rows before such an id would seem to be inserted.
+    // If such an id were in the index, all rows before it would seem to be inserted.
     for id in [end - 1, there + 1] {
         let theirs = (&rows(&[id], 3), [id]);
         let put = [
@@ -487,7 +487,8 @@ fn what_is_refused_before_the_first_row_is_no_insert_that_was_cut_off() {
     }
 }
 
-/// The last ids may belong to other rows, or some rows were deleted.
+/// If not all given ids are in the index, the last ids may belong to other rows, or some rows were
+/// deleted.
 #[test]
 fn given_ids_that_are_not_all_in_are_not_gone_on_with() {
     let case = Case(Layout::Packed, Update::Merge);

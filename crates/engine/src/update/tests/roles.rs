@@ -1,4 +1,4 @@
-//! An index whose roles are on separate volumes, with the guarantees for one volume.
+//! An index whose roles are on separate volumes has the same guarantees as an index on one volume.
 
 use stratann_tier::testing::{Mishap, Operation};
 

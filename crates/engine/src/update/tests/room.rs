@@ -161,7 +161,7 @@ fn rows_that_wait_for_a_checkpoint_are_bounded_by_their_bytes() {
                 .unwrap_or_else(|error| panic!("{case:?}: {error}"));
             most = most.max(waits());
         }
-        // 48 MB of rows were inserted.
+        // The attributes of all these calls have 48 MB.
         assert!(
             most <= room && room < 10 << 20,
             "{case:?}: {most} of {room}"
@@ -244,7 +244,8 @@ fn a_vector_that_got_no_page_leaves_no_row_of_a_node_that_is_not_there() {
     assert!(report.clean(), "{:?}", report.problems);
 }
 
-/// Some vectors are only in the log. Also returns the ids of all vectors.
+/// An index with reserved blocks, in which some vectors are only in the log. Also returns the ids
+/// of all vectors.
 fn with_room(case: Case, folder: &Path) -> (SimVolume, Vec<u64>) {
     let volume = base(case, folder);
     volume.gives_room();

@@ -63,13 +63,13 @@ fn open_watched(case: Case, volume: &SimVolume, folder: &Path) -> LiveIndex {
 
 const QUERIES: usize = 12;
 
-/// Searches find all results, except those that leading parts of vectors hide.
+/// Searches find all results, except results that leading parts of vectors hide.
 fn all(index: &LiveIndex) -> SearchOptions {
     let has_clusters = index.index().has_clusters();
     SearchOptions {
         list: 1_000,
         probes: has_clusters.then_some(1_000),
-        // Independent of the order in which reads complete.
+        // Best-first results do not depend on the order in which reads complete.
         strategy: (!has_clusters).then_some(Strategy::BestFirst),
         ..SearchOptions::default()
     }
@@ -103,7 +103,8 @@ fn changes_that_come_in_between_make_no_answer_wrong() {
             .into_iter()
             .step_by(step(2))
         {
-            // Other threads read the vectors, so this thread makes no check after the last query.
+            // In this layout, other threads read the vectors. So this thread makes no check for an
+            // interruption after the last query.
             if ask > QUERIES && case.0 == Layout::Replicated {
                 continue;
             }
