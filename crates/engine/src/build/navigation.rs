@@ -56,7 +56,7 @@ impl Build<'_> {
             vectors,
             step: None,
         };
-        // If codes are in the records, seeds are ranked by exact distances.
+        // If codes are in the records, the entry points are ranked by exact distances.
         let file = match self.facts.layout.has_codes_in_records() {
             true => file,
             false => rounded(
