@@ -178,7 +178,7 @@ impl ClusterPlan {
         let heads = 2 * rows / self.size as u64 + 1;
         let replicas = self.replicas as u64;
         let members = match self.stands_once() {
-            // The number of a vector takes a few bits more than the gap to the next number.
+            // In a list, the number of a vector takes a few bits more than the gap to the next.
             true => rows * (row + MEMBER) + rows * replicas * 2,
             false => rows * replicas * (row + MEMBER),
         };
