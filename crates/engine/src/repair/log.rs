@@ -15,9 +15,10 @@ use crate::durable::{self, LogPosition, LostRecords};
 use crate::progress::Progress;
 
 struct Last {
-    /// If the first record of an id replaces or deletes a vector, the checkpoint has the id.
+    /// Whether the first record of the id replaces or deletes a vector. Then the checkpoint has the
+    /// id.
     stored: bool,
-    /// `None` if the vector was deleted.
+    /// The sequence number of the record with the vector; `None` if the vector was deleted.
     vector: Option<u64>,
 }
 
@@ -114,7 +115,8 @@ impl Changes {
         self.ids.contains_key(&id)
     }
 
-    /// Only ids for which `which` returns true count.
+    /// Counts the vectors of the checkpoint that the log replaces or deletes, if `which` returns
+    /// true for their ids.
     pub(super) fn superseded(&self, which: impl Fn(u64) -> bool) -> u64 {
         let ids = self.ids.iter();
         let stored = ids.filter(|(id, last)| last.stored && which(**id));

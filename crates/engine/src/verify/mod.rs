@@ -3,7 +3,7 @@
 //! ```text
 //!   manifest.rs   the claims of the MANIFEST: files that the layout needs, segments, sums
 //!   pages.rs      files of pages, piece by piece; checks that apply to any node
-//!     ├─ records.rs   pages that were not changed after the build, in any format, and their records
+//!     ├─ records.rs   pages not changed after the build, in any format, and their records
 //!     ├─ placed.rs    pages after direct inserts: rewritten records, and pending records
 //!     ├─ added.rs     pages of vectors that direct inserts added, if vectors are stored apart
 //!     └─ journal.rs   pages that direct inserts write in place, and the journal of these pages
