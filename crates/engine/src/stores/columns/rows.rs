@@ -13,7 +13,7 @@ const IDS: u64 = (PAYLOAD / ID_ENTRY) as u64;
 /// The number of guesses by interpolation. Later, every second guess is the middle of the range.
 const BY_ENDS: u32 = 4;
 
-/// Gets a row, and returns whether to continue.
+/// Receives a row, and returns whether to continue.
 pub(crate) type EachRow<'a> = dyn FnMut(&RowEntry, &[u8]) -> Result<bool, Error> + 'a;
 
 #[derive(Debug)]

@@ -46,9 +46,9 @@ impl SlottedFile {
         })
     }
 
-    /// Sets the ascending nodes with which pages are planned to begin. If a record has become too
-    /// long, it is written to the next page. If the planned nodes of that page fit as well, the
-    /// page ends as planned.
+    /// Sets the ascending nodes with which pages are planned to begin. If the last record of a page
+    /// does not fit, it is written to the next page. If all planned nodes of the next page fit as
+    /// well, this page ends as planned.
     pub(crate) fn planned(mut self, firsts: &[u32]) -> Self {
         self.planned = firsts.to_vec();
         self
@@ -59,7 +59,7 @@ impl SlottedFile {
             return false;
         }
         self.begun += 1;
-        // The current page has its planned nodes, unless all of its nodes were carried over.
+        // The page ends as planned if it began with its planned first node, or with an earlier node.
         let began = self
             .begun
             .checked_sub(2)
