@@ -35,13 +35,13 @@ use crate::progress::{Progress, Stage};
 use crate::{Error, bounds, stored};
 
 const TRAINING_ROWS: usize = 100_000;
-/// If rows have more dimensions, a sample has about `TRAINING_NUMBERS` elements, but at least 40
-/// rows for each centroid.
+/// If rows have more dimensions than this, a sample has about `TRAINING_NUMBERS` elements, but at
+/// least 40 rows for each centroid.
 const WIDE: usize = 128;
 const TRAINING_NUMBERS: usize = 4 << 20;
 const TRAINING_ROWS_WIDE: usize = 40 * CENTROIDS;
-/// The largest number of iterations of Lloyd's algorithm. For wide rows, it ends when an iteration
-/// reduces the error by less than the share `LEAST_GAIN`.
+/// The largest number of iterations of Lloyd's algorithm. For wide rows, the algorithm ends when an
+/// iteration reduces the error by less than the share `LEAST_GAIN`.
 const ITERATIONS: usize = 12;
 const LEAST_GAIN: f64 = 0.005;
 const ORDERS: [(u32, LowCodes); 2] = [(1, LowCodes::Nested), (2, LowCodes::Separate)];
@@ -415,13 +415,14 @@ impl Codebook {
         &self.hash
     }
 
-    /// The [`hash`](Codebook::hash) of a codebook of an index is from the MANIFEST.
+    /// Whether the centroids have the hash that the codebook claims. In an index, this hash is from
+    /// the MANIFEST.
     pub(crate) fn is_what_it_says(&self) -> bool {
         let found = blake3::hash(&self.quantizer.centroid_bytes()).to_hex();
         found.as_str() == self.hash
     }
 
-    /// Whether two codebooks share memory, as equal ones of a [`Catalog`](crate::Catalog) do.
+    /// Whether two codebooks share memory, as equal codebooks of a [`Catalog`](crate::Catalog) do.
     pub fn shares_memory_with(&self, other: &Codebook) -> bool {
         match (&self.quantizer, &other.quantizer) {
             (Quantizer::Plain(one), Quantizer::Plain(other)) => Arc::ptr_eq(one, other),

@@ -82,7 +82,7 @@ use crate::stores::topology::placement::Pin;
 use crate::stores::{ClusterStores, CodeParts, Composition, GraphStores};
 use crate::{Error, ErrorKind, Preset, plan, stored};
 
-/// An index that is open for searches, by any number of threads; they never write to it.
+/// An index that is open for searches by any number of threads. Searches never write to the index.
 pub struct Index {
     path: PathBuf,
     volume: Arc<dyn Volume>,
@@ -102,8 +102,8 @@ pub struct Index {
     /// The open file of the build's external ids. A merge by another process may remove its name.
     ids_file: Option<Arc<dyn VolumeReader>>,
     ids: OnceLock<IdTable>,
-    /// Hashes of the ids of the build's nodes, and of later nodes. Look-ups use them without an id
-    /// file.
+    /// Hashes of the ids of the build's nodes, and of later nodes. If there is no file of ids,
+    /// look-ups use these hashes.
     id_hashes: [IdHashes; 2],
     overlay: Option<Overlay>,
     logged: u64,
@@ -136,7 +136,8 @@ impl Index {
         Self::open_observed(path, options, &Silent)
     }
 
-    /// Opens the index like [`open`](Index::open). While it is unpacked, `progress` may interrupt.
+    /// Opens the index as [`open`](Index::open) does. While the index is unpacked, `progress` may
+    /// interrupt.
     ///
     /// # Errors
     /// The call fails for the reasons of [`open`](Index::open), and with [`Error::Interrupted`].
@@ -191,7 +192,7 @@ impl Index {
     }
 
     pub(crate) fn with_log(mut self) -> Result<Self, Error> {
-        // The length is read before the replay. If a change is logged in between, the index is
+        // The length is read before the replay. If a change is logged between both, the index is
         // outdated.
         self.logged = self.log_bytes();
         let overlay = replay(&*self.volume, &self)?.overlay;
@@ -230,7 +231,8 @@ impl Index {
         Self::open_next(volume, path, manifest, options, (lent, progress))
     }
 
-    /// Opens the files of an uncommitted manifest. The budget in `options` is the first lease.
+    /// Opens the files of an uncommitted manifest. The budget in `options` is the index's first
+    /// lease of memory.
     pub(crate) fn open_next(
         volume: Arc<dyn Volume>,
         path: &Path,
@@ -548,7 +550,8 @@ impl Index {
         }
     }
 
-    /// Hashes of the ids of the nodes from `first` on: 0, or the first node after the build.
+    /// Hashes of the ids of the nodes from `first` on. `first` must be 0, or the first node after
+    /// the build.
     pub(crate) fn id_hashes(&self, first: u32) -> &IdHashes {
         &self.id_hashes[usize::from(first > 0)]
     }
@@ -731,7 +734,7 @@ impl Index {
         }
     }
 
-    /// Checks the dimension and the element type of vectors. Errors name the vectors `called`.
+    /// Checks the dimension and the element type of vectors. In errors, `called` names the vectors.
     pub(crate) fn check_shape_of(
         &self,
         vectors: &dyn VectorSource,
@@ -802,8 +805,8 @@ impl Index {
         self.shared.worker_pool(threads, self.options.io)
     }
 
-    /// A pool with up to `most` threads, for later batches too. If the system refuses so many, the
-    /// pool has `threads`.
+    /// A pool with up to `most` threads, for later batches too. If the system refuses so many
+    /// threads, the pool has `threads` threads.
     pub(crate) fn workers(&self, threads: usize, most: usize) -> Result<Arc<WorkerPool>, Error> {
         let beside = most.min(crate::threads::processors());
         match self.worker_pool(threads.max(beside)) {
@@ -815,8 +818,8 @@ impl Index {
     }
 }
 
-/// A writer that closes the index removes an empty log, and the next writer begins another log
-/// under the same name.
+/// Whether a log file is missing. A writer that closes the index removes an empty log, and the next
+/// writer begins another log under the same name.
 fn is_of_a_log_that_went(error: &Error) -> bool {
     let Error::Tier(TierError::Missing { place, .. }) = error else {
         return false;

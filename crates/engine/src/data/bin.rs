@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A file whose name ends with `.crop_nb_N` has the first N rows of a larger file. Its header may
-//! be that file's.
+//! be the header of the larger file.
 
 use super::DataError;
 use super::output::Output;

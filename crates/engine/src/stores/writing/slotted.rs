@@ -59,7 +59,7 @@ impl SlottedFile {
             return false;
         }
         self.begun += 1;
-        // The page ends as planned if it began with its planned first node, or with an earlier node.
+        // If the page began with its planned first node or an earlier node, it ends as planned.
         let began = self
             .begun
             .checked_sub(2)
