@@ -35,8 +35,8 @@ pub trait VectorSource: Sync {
         None
     }
 
-    /// Whether rows can be read in any order. Otherwise a build first copies the rows, to read the
-    /// source only once.
+    /// Whether rows can be read in any order. Otherwise a build that needs them in another order
+    /// first copies them.
     fn has_random_access(&self) -> bool {
         self.in_memory().is_some()
     }

@@ -116,7 +116,7 @@ pub(super) fn said(
     first_part(text).to_owned()
 }
 
-/// The text of an error without its remedy, since the repair is the remedy.
+/// The text of an error without its remedy, because the repair is the remedy.
 pub(super) fn first_part(text: &str) -> &str {
     const REMEDIES: [&str; 7] = ["Build", "Check", "Put", "Read", "Restore", "Run", "Use"];
     let is_remedy = |rest: &str| REMEDIES.iter().any(|verb| rest.starts_with(verb));

@@ -1,8 +1,8 @@
 //! Reads the logs, whose records replace, delete or add vectors.
 //!
 //! The first pass finds the last record of each id, and the second pass reads its vector. So no
-//! vector stays in memory. In a damaged log, every readable record counts, since each has a
-//! sequence number.
+//! vector stays in memory. In a damaged log, every readable record counts, because each
+//! record has a sequence number.
 
 use std::collections::HashMap;
 

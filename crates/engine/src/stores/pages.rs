@@ -158,7 +158,7 @@ pub(crate) trait Composer {
     fn finish(&mut self, page: u32) -> &[u8];
 }
 
-/// A layout whose pages are rewritten in place. A page keeps its nodes.
+/// A layout whose pages are rewritten in place. A page always has the same nodes.
 pub(crate) trait Rewritable: NodePages {
     type Composer: CodedComposer;
 

@@ -1,6 +1,6 @@
 //! Checks the files of a cluster index: every byte, and that each vector is in a cluster.
 //!
-//! After changes, all posting lists of each later segment are checked, even replaced ones. At the
+//! After changes, all posting lists of each later segment are checked, even replaced lists. At the
 //! end, each live vector must be in a current posting list.
 
 use stratann_codec::ListModel;

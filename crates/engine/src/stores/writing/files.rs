@@ -61,7 +61,7 @@ impl Sequential {
     }
 }
 
-/// A file whose parts begin at multiples of an alignment. It ends with a whole block.
+/// A file whose parts begin at multiples of an alignment. The file ends with a whole block.
 pub(crate) struct Aligned {
     file: Sequential,
     bytes: Vec<u8>,
