@@ -27,7 +27,7 @@
 //!                       new vectors that are outside groups
 //!
 //!   INDEX/journal-…     pages of an inline index that are about to be written in place
-//!   INDEX/placement-…   the page of each node after direct inserts; their codes  ┐ in memory
+//!   INDEX/placement-…   the page of each node after direct inserts; new codes    ┐ in memory
 //!   INDEX/pending-…     changes that wait for their pages                        ┘ while open
 //! ```
 
@@ -647,7 +647,7 @@ impl Index {
         &self.kind
     }
 
-    /// No change overwrites the pages that a query may read until the pin is dropped.
+    /// Until the pin is dropped, no change overwrites the pages that a query may read.
     pub(crate) fn pin(&self) -> Option<Pin<'_>> {
         self.kind.pin()
     }
@@ -660,7 +660,7 @@ impl Index {
         }
     }
 
-    /// The stores of a graph index from which searches read; panics for a cluster index.
+    /// The stores from which searches of a graph index read; panics for a cluster index.
     pub(crate) fn search_stores(&self) -> &GraphStores {
         match &self.kind {
             Kind::Graph(graph) => graph.search_stores(),

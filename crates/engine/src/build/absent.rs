@@ -10,8 +10,7 @@ use crate::filter::Schema;
 use crate::progress::Progress;
 use crate::{Error, ErrorKind, stored};
 
-/// The most times that a process looks for an index of another process: every 20 ms for ten
-/// seconds.
+/// The most checks whether another process has created the index. They take ten seconds in all.
 const LOOKS: usize = 500;
 const BETWEEN: Duration = Duration::from_millis(20);
 

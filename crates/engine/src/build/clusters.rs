@@ -40,16 +40,16 @@ use crate::stores::ids::PLACEHOLDER_ID;
 use crate::stores::writing::files::{Aligned, write_stream};
 use crate::{Compression, Error, Layout, Order, Preset, bounds};
 
-/// The bytes beside a stored vector: its number, its external id and a checksum.
+/// The bytes that are stored with each vector: its number, its external id and a checksum.
 const MEMBER: u64 = 16;
 
-/// The vectors of a cluster, in a layout that stores each vector in several clusters. With these
-/// replicas, the posting list of small vectors fills one or two blocks.
+/// The usual number of vectors in a cluster, if each vector is stored in several clusters. With
+/// these replicas, the posting list of small vectors fills one or two blocks.
 const SIZE_REPLICATED: usize = 12;
-/// The vectors of a cluster, in a layout without replicas. Larger clusters mean fewer heads in
-/// memory.
+/// The usual number of vectors in a cluster, if each vector is stored once. Larger clusters mean
+/// fewer heads in memory.
 const SIZE_ONCE: usize = 32;
-/// The default of the largest number of clusters of a vector (SPANN §4.1).
+/// The default for the largest number of clusters that a vector joins (SPANN §4.1).
 const REPLICAS: usize = 8;
 const MOST_REPLICAS: usize = 64;
 /// A vector joins each cluster whose head is not much farther than the nearest head. This multiple
@@ -178,7 +178,8 @@ impl ClusterPlan {
         let heads = 2 * rows / self.size as u64 + 1;
         let replicas = self.replicas as u64;
         let members = match self.stands_once() {
-            // In a list, the number of a vector takes a few bits more than the gap to the next.
+            // A list stores a vector number in a few bits more than the gap to the next number
+            // needs.
             true => rows * (row + MEMBER) + rows * replicas * 2,
             false => rows * replicas * (row + MEMBER),
         };
@@ -403,8 +404,8 @@ impl ClusterBuild<'_> {
         Ok((report, committed))
     }
 
-    /// Measures nothing if the collection is small, or if the memory cap leaves no memory to
-    /// measure.
+    /// Measures nothing if the collection is small, or if the memory cap leaves no memory for the
+    /// measurement.
     fn measure(&self, manifest: &mut Manifest) -> Result<(), Error> {
         let options = self.options;
         let small = (manifest.vectors as usize) < recall::LEAST_ROWS;

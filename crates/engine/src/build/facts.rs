@@ -190,7 +190,7 @@ fn code_bytes(dim: usize, options: &BuildOptions) -> Result<usize, Error> {
     }
 }
 
-/// With a memory cap, these rows as floats take an eighth of the cap.
+/// The number of rows that train a codebook. Under a memory cap, their floats take an eighth of it.
 pub(crate) fn training_rows(memory: Option<u64>, dim: usize) -> usize {
     let most = codebook::training_rows(dim);
     memory.map_or(most, |bytes| {

@@ -70,8 +70,8 @@ pub(crate) struct IdSorter<'a> {
 }
 
 impl<'a> IdSorter<'a> {
-    /// At most `memory` bytes of entries are in memory. The others are written to a file of the
-    /// checkpoint.
+    /// At most `memory` bytes of entries are in memory. Further entries are written to a file of
+    /// the checkpoint.
     pub(crate) fn new(volume: &'a dyn Volume, checkpoint: &'a Checkpoint<'a>, memory: u64) -> Self {
         Self {
             volume,

@@ -12,7 +12,7 @@
 //! over two samples show the saving and its growth. To be safe, the estimate counts only the share
 //! [`COUNTED`] of the growth.
 //!
-//! One thread builds each of both graphs, so that the same rows always give the same degree.
+//! Each of both graphs is built by one thread, so that the same rows always give the same degree.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ const LEAST: usize = 4 * SAMPLED;
 const DEGREE: usize = 64;
 const BUILD_LIST: usize = 100;
 const COUNTED: f64 = 0.8;
-/// The mean bytes of a list's header and of the unused bits of its last byte, at most.
+/// An upper bound of the mean bytes of a list's header and of the unused bits of its last byte.
 const HEADER: f64 = 2.0;
 
 #[derive(Clone, Copy, Debug)]

@@ -184,7 +184,7 @@ fn build_all(
     })
 }
 
-/// Calls `make` with the rows of a source and `false`. If the source has no rows, it passes a
+/// Calls `make` with the rows of a source and `false`. If the source has no rows, `make` gets a
 /// placeholder and `true`.
 fn with_rows<T>(
     source: &dyn VectorSource,
@@ -684,7 +684,7 @@ impl Build<'_> {
         };
         begin_state(&mut manifest)?;
         let parts = graph.stats.parts;
-        // The measurement opens the index, and its codes need the memory that the graph has taken.
+        // The measurement opens the index, whose codes need the memory of the graph.
         drop(graph);
         self.stage("measuring", |build| build.measure(&mut manifest, &queries))?;
         let takes_place = ready.is_none();

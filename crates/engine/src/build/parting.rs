@@ -1,9 +1,8 @@
 //! Decides before the build whether vectors are stored in two parts, by a sample of the rows.
 //!
 //! ```text
-//!   a sample ──> leading parts at a middling step ──> how many nodes with them fit a page,
-//!           │                                         compared with whole vectors
-//!           └──> lengths of rows ──────────────────> whether a step suits all of them
+//!   a sample ──> leading parts at a middle step ──> nodes on a page, compared with whole vectors
+//!           └──> lengths of vectors ──────────────> whether a step suits all vectors
 //! ```
 //!
 //! The limits follow from searches on package-text, with graphs of the same R and L
@@ -22,13 +21,13 @@ use crate::Error;
 use crate::data::VectorSource;
 use crate::stores::writing::coding::Coding;
 
-/// A page must have at least this many times more nodes with leading parts than with whole vectors.
+/// With leading parts, a page must have at least this multiple of its nodes with whole vectors.
 const MORE_ON_A_PAGE: f64 = 2.0;
 /// The largest factor between the length of a row and the median length.
 const OFF: f32 = 2.0;
 /// The largest share of rows that may exceed the factor `OFF`.
 const EXCEPTIONS: f64 = 0.01;
-/// The largest share of rows whose leading parts do not locate all elements.
+/// The largest share of rows whose leading parts do not bound the values of all elements.
 const VAGUE: f64 = 0.01;
 const LEAST: usize = 256;
 /// If memory has space for this share of the pages with leading parts, leading parts need fewer

@@ -37,8 +37,8 @@ const FILLED: f64 = 0.97;
 const FILLED_APART: f64 = 0.95;
 /// The used share of blocks with trailing parts. A trailing part may continue in the next block.
 const FILLED_RUNNING: f64 = 0.985;
-/// In the layered layout on package-text and package-wide, the actual size was .992 to 1.002 of the
-/// estimate.
+/// A factor of the estimate, to be safe. In the layered layout on package-text and package-wide,
+/// the actual size was .992 to 1.002 of the estimate.
 const MARGIN: f64 = 1.005;
 /// The bytes that do not depend on the number of nodes: headers, models, manifest.
 const FIXED: u64 = 32 << 10;

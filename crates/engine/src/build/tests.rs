@@ -126,7 +126,7 @@ fn a_crash_at_any_write_or_sync_leaves_the_old_index_or_the_new_one() {
 
 #[test]
 fn nor_does_a_crash_where_roles_are_on_disks_of_their_own() {
-    // In the other layouts, all files have the same role.
+    // The other layouts have no files of further roles.
     let most = [Layout::Decoupled, Layout::Inline];
     for layout in Layout::ALL {
         if slow() || most.contains(&layout) {

@@ -102,7 +102,7 @@ impl Drop for Output {
         if let Some(beside) = &self.beside
             && self.home.is_here()
         {
-            // A drop cannot return an error.
+            // A drop cannot return an error, so an error is ignored.
             let _ = std::fs::remove_file(beside);
         }
     }

@@ -201,8 +201,8 @@ impl JsonRows {
         &self.ids
     }
 
-    /// The keys of the file, without the key of the id. If a file has thousands of keys, some are
-    /// missing, but none that the [`JsonColumns`] name.
+    /// The keys of the file, without the key of the id. If a file has thousands of keys, some keys
+    /// are missing, but no key that the [`JsonColumns`] name.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.keys.iter().map(String::as_str)
     }

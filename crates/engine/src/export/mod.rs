@@ -5,7 +5,7 @@
 //!   one read timestamp ─> vectors in memory ──────────────┐
 //!                      └> nodes, some thousands at a time ├─> rows.fbin  rows.ids  rows.jsonl
 //!                         in the order of storage ────────┘   rows.rs    beside.rs
-//!                                                             row n of each is of one vector
+//!                                                             row n of each file: one vector
 //! ```
 //!
 //! **Which vectors.** The export has all vectors that are live at one read timestamp, bit for bit.
@@ -43,8 +43,8 @@ const PIECE: usize = 4 << 20;
 /// Bytes of vectors in memory at a time under a memory budget.
 const SMALL_PIECE: usize = 1 << 19;
 
-/// An attempt fails if an id is replaced so often that its version at the read timestamp is
-/// forgotten.
+/// The number of attempts. An attempt fails if an id is replaced so often that its version at the
+/// read timestamp is forgotten.
 const TRIES: usize = 3;
 
 /// The other files of an export, in addition to the file of vectors, and whether they may be

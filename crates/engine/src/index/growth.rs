@@ -72,8 +72,8 @@ pub(crate) fn looks_at(index: &Index, live: u64) -> LooksAt {
 /// The present number of vectors, `live`, as a multiple of the number at the last build or merge.
 /// The result is `None` in three cases:
 ///
-/// - The last build or merge had as many vectors as a codebook is trained on. In a cluster index:
-///   as many vectors as one rebalance moves.
+/// - The last build or merge had at least as many vectors as a codebook is trained on. In a cluster
+///   index: at least as many vectors as one rebalance moves.
 /// - The codebook was given to the build.
 /// - Since the last build or merge, fewer than `least` and fewer than 32 vectors were inserted.
 pub(crate) fn growth(index: &Index, live: u64, least: u64) -> Option<f64> {

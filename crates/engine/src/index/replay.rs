@@ -122,8 +122,8 @@ pub(crate) fn put_rows(
     Ok(())
 }
 
-/// The live nodes of ids whose vectors have no row yet. The call reads all records. No insert may
-/// run.
+/// The live nodes of ids whose vectors have no row yet. The call reads all records, and no insert
+/// may run meanwhile.
 fn nodes_of(index: &Index, deleted: &Tombstones, ids: &[u64]) -> Result<HashMap<u64, u32>, Error> {
     let mut nodes = HashMap::new();
     if ids.is_empty() {

@@ -77,8 +77,8 @@ fn most_pending(stores: &GraphStores) -> usize {
 /// Threads take one share after the other, so that all end at about the same time.
 const SHARES: u32 = 64;
 
-/// The number of rows under one lock. Threads seldom wait for it, because different pages have
-/// different nodes.
+/// The number of rows under one lock. Threads seldom wait for the lock, because different pages
+/// have different nodes.
 const LOCKED_ROWS: usize = 256;
 
 /// The approximate memory of a thread: its stack, and the pages that it reads.

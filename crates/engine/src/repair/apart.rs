@@ -104,7 +104,8 @@ impl Part<'_> {
         self.vectors + length(&self.inserted)
     }
 
-    /// The node number by which a record is live or dead. `stored` is the node number on the page.
+    /// The node number that decides whether a record is live. `stored` is the node number on the
+    /// page.
     fn node(&self, stored: u32) -> u32 {
         self.kept_as.unwrap_or(stored)
     }

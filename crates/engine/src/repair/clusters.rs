@@ -54,8 +54,8 @@ impl Tally {
 impl Files<'_, '_, '_> {
     /// Passes on all readable vectors, and returns the number of vectors that should exist.
     ///
-    /// If the table of dead vectors is damaged, the newest files are read first, because the newest
-    /// vector of an id is the live one. The repair then restores deleted vectors.
+    /// If the table of dead vectors is damaged, the newest files are read first, because only the
+    /// newest vector of an id may be live. The repair then restores deleted vectors.
     pub(super) fn clusters(&mut self, extents: FileKind) -> Result<u64, Error> {
         let (volume, manifest) = (self.volume, self.manifest);
         let kind = extent_kind(extents);
@@ -216,8 +216,7 @@ impl Files<'_, '_, '_> {
             }
             None => {
                 tally.add("the table of its posting lists is damaged");
-                // Twice this number is an upper bound of the cluster numbers in the segment, which
-                // ascend.
+                // Cluster numbers in the segment ascend, and are less than twice this number.
                 let clusters = self
                     .manifest
                     .clusters()

@@ -91,8 +91,8 @@ pub struct RepairReport {
     /// The number of these vectors that were only in the log.
     pub from_log: u64,
     /// The number of unreadable vectors of the previous checkpoint that the log neither replaces
-    /// nor deletes. If the table of nodes and pages is damaged, it is an upper bound. If the
-    /// garbage of a segment is unknown, it is a lower bound.
+    /// nor deletes. If the table of nodes and pages is damaged, the number is an upper bound. If
+    /// the garbage of a segment is unknown, the number is a lower bound.
     pub vectors_lost: u64,
     /// The damaged files, with the losses of each.
     pub lost: Vec<Lost>,

@@ -23,7 +23,7 @@ use crate::stores::composition::{Made, Records, Rewritten};
 use crate::stores::records::PageFormat;
 use crate::{Error, stored};
 
-/// The most missing pages at the end of a file that are reported one by one.
+/// The largest number of missing pages at a file's end for which each page is reported by itself.
 const MOST_MISSING: u64 = 1 << 20;
 
 const PIECE: usize = 1 << 20;

@@ -340,8 +340,8 @@ impl Chunks<'_> {
         (bases, garbage)
     }
 
-    /// The chunk at offset `at`, and its garbage. It must begin with page `page`. Its base and its
-    /// boundaries may be lost.
+    /// The chunk at offset `at`, and its garbage. The chunk must begin with page `page`. Its base
+    /// and its boundaries may be lost.
     fn chunk_with_garbage(&self, at: u64, page: u64) -> Option<(Chunk, Dead)> {
         let bits = self.payload.u32(at + 8)?;
         let chunk = self.chunk_of(at, bits)?;

@@ -185,8 +185,8 @@ pub(crate) struct ClusterStores {
     nodes: u32,
     clusters_built: u32,
     amended: Option<AmendedFile>,
-    /// The positions of the posting lists of a sample of clusters after the build. Empty without
-    /// groups.
+    /// For a sample of clusters, the positions of the posting lists that the build wrote. Empty
+    /// without groups.
     built_sample: Vec<(u32, ExtentAt)>,
 }
 
@@ -339,7 +339,7 @@ impl ClusterStores {
         self.nodes.into()
     }
 
-    /// The number of vectors in posting lists after the build. Each copy of a vector counts.
+    /// The number of vectors in posting lists that were written after the build. Each copy counts.
     pub(crate) fn records_since(&self) -> u64 {
         let segments = self.amended.iter().flat_map(|amended| &amended.extents);
         let extents = segments.flat_map(|segment| &segment.extents);
@@ -548,7 +548,7 @@ impl ClusterStores {
         }
     }
 
-    /// The group that a cluster had after the build; empty without a group.
+    /// The group that the build gave to a cluster; empty if it has no group.
     pub(crate) fn group(&self, cluster: u32) -> Range<u32> {
         match &self.vectors {
             Vectors::Grouped(groups) if cluster < self.clusters_built => groups.numbers(cluster),

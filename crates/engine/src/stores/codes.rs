@@ -2,8 +2,8 @@
 //! lists.
 //!
 //! Codes of two precisions ([`Codebook::low_codes`]) are split when they are loaded, so that a step
-//! of DistVS with low codes reads half the memory. Two more bytes for each node correct the sums
-//! from a query's table.
+//! of DistVS with low codes reads only half of the bytes. Two more bytes for each node correct the
+//! sums from a query's table.
 //!
 //! ```text
 //!   file     node 0: low, rest | node 1: low, rest | …          (rest: the residual code)

@@ -16,7 +16,7 @@ use crate::{Error, stored};
 /// The most bytes of codes for which the check runs. More codes need too much memory.
 const MOST_CODES: u64 = 64 << 20;
 
-/// `report` is the report about the same index.
+/// Warns if searches miss inserted vectors. `report` must be about the same index.
 pub(super) fn warn(
     home: &Arc<dyn Volume>,
     path: &Path,

@@ -97,7 +97,7 @@ impl Check<'_> {
         records.check(self, read, page, file, offset);
     }
 
-    /// Checks the pages in a journal. Each page must belong to the index, be whole, and have
+    /// Checks the pages in a journal. Each page must belong to the index, be undamaged, and have
     /// existing nodes.
     pub(super) fn journal(&mut self, payload: Vec<u8>, name: &str) -> Result<(), Error> {
         let (manifest, nodes) = (self.manifest, self.nodes());

@@ -37,8 +37,8 @@ pub(super) struct NodeAt<'a> {
 }
 
 impl Check<'_> {
-    /// Passes to `each` the number and the offset of each page. The bytes are the bytes of the page
-    /// and of the following pages.
+    /// Passes each page to `each`: its number, its offset, and its bytes with the bytes of the next
+    /// pages.
     pub(super) fn each_page(
         &mut self,
         entry: &FileEntry,

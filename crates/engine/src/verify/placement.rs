@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Ids must be unique among live records. If an id was deleted or replaced, the table has a bound:
-//! its records on nodes below this bound are dead. Totals are checked after all files were read.
+//! records of this id on nodes below the bound are dead. Totals are checked after all files were
+//! read.
 
 use stratann_layout::{FileKind, Manifest, PendingFile, PendingRecord, PlacementFile};
 use stratann_tier::Volume;

@@ -107,8 +107,8 @@ fn build_of(source: &dyn VectorSource, options: &BuildOptions) -> SimVolume {
     volume
 }
 
-/// The rows, ids and lists that an index must have. Nodes have their numbers in the graph. The
-/// index may number them differently.
+/// The rows, ids and lists that an index must have. Nodes are numbered as in the graph. The index
+/// may number them differently.
 fn expected(source: &dyn VectorSource, options: &BuildOptions) -> Decoded {
     let volume = SimVolume::new();
     let mut graph = with_build(&volume, source, options, |build| build.construct()).unwrap();

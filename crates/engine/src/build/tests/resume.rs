@@ -1,4 +1,4 @@
-//! Tests that builds that are killed at any point and resumed write the same bytes as an
+//! Tests builds that are killed at any point and resumed. Their bytes must be the bytes of an
 //! uninterrupted build.
 
 use std::collections::BTreeMap;

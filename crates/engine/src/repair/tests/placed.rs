@@ -356,8 +356,8 @@ fn headers_and_ends_of_the_file_of_pages_and_the_log() {
                 .all(|(id, vector)| place.model.get(id) == Some(vector)),
             "{what}"
         );
-        // The log has newer vectors for some ids. They replace older records, both on pages and
-        // pending.
+        // The log has newer vectors for some ids. These vectors replace older records, which are on
+        // pages or pending.
         let live = place.direct(update);
         let waited = place.tables().1.records.first().map_or(410, |one| one.id);
         let (replaced, new) = ([waited, 110, FIRST], [9_000]);

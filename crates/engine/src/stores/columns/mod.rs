@@ -4,8 +4,8 @@
 //!   segments    of the build, or the last merge; then of later checkpoints      storage
 //!   new rows    of direct inserts and replaced rows since the last checkpoint   memory and log
 //!
-//!   node ──> newest row that counts:   new rows ─> last segment ─> .. ─> first segment
-//!   id ────> node, in the same order:  only nodes that have a row here
+//!   node ──> its row, looked up in:      new rows ─> last segment ─> .. ─> first segment
+//!   id ────> its node, in the same order:  only nodes that have a row here
 //! ```
 //!
 //! A segment is two files that never change ([`stratann_layout::columns`]). One file has the rows,
@@ -55,8 +55,8 @@ use crate::{Error, stored};
 /// The bytes of an encoded row; empty if the row has no attributes.
 pub(crate) type RowBytes = Arc<[u8]>;
 
-/// The approximate bytes of memory that a new row takes in addition to its own: its entries in two
-/// tables, and the allocator's overhead.
+/// The approximate bytes of memory that a new row takes in addition to its bytes: its entries in
+/// two tables, and the allocator's overhead.
 pub(crate) const BESIDE_ROW: u64 = 100;
 
 pub(crate) fn row_charge(row: &[u8]) -> u64 {
@@ -130,7 +130,7 @@ struct Held {
     /// The columns that only rows of unfinished calls have. The number counts the calls that
     /// declared the column.
     on_their_way: HashMap<String, usize>,
-    /// The new rows. If a view shares them, a thread that adds a row copies them first.
+    /// The new rows. If a view shares the rows, a thread that adds a row first copies all of them.
     new: Arc<NewRows>,
 }
 

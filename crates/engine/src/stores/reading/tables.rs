@@ -14,8 +14,8 @@ use crate::Error;
 use crate::stored::{damaged, entry, file_of, layout, read_stream_whole};
 use crate::stores::VectorsAt;
 
-/// A placement has at most as many pages as its file, one more page for each node, and this number
-/// of further pages.
+/// The number of pages in a placement is at most the pages of its file, plus the nodes, plus this
+/// number.
 const UNWRITTEN: u64 = 1 << 12;
 
 pub(crate) fn directory(volume: &dyn Volume, manifest: &Manifest) -> Result<DirectoryFile, Error> {

@@ -5,7 +5,7 @@
 //! the link.
 //!
 //! 9,000 rows of photo-sift were inserted into an index of 2,000 rows with lists of 16 neighbours.
-//! By OdinANN's rules alone (§3.3), no list linked to three or four of the rows.
+//! With OdinANN's rules alone (§3.3), no list had a link to three or four of these rows.
 
 use std::sync::atomic::Ordering;
 

@@ -1,8 +1,8 @@
 //! Layered pages: a node's compressed list beside the leading part of its vector.
 //!
 //! The leading part is exact enough for ranking. It takes so little space that a page has several
-//! times as many nodes. At the end of a search, only the trailing parts of the few nodes whose rank
-//! is in doubt are read.
+//! times as many nodes. At its end, a search reads trailing parts only for the few nodes whose rank
+//! is in doubt.
 //!
 //! ```text
 //!   layered-…        slotted pages: | list, leading part, id | ..   in the order of nodes

@@ -77,9 +77,9 @@ impl Waiting {
 }
 
 pub(crate) struct Pending {
-    /// A bit for each node whose list has pending changes. If codes are beside lists, pages have
-    /// the bits. A search takes a lock only if the bit is set. A bit is cleared only when the
-    /// change is on a page.
+    /// A bit for each node whose list has pending changes. If codes are beside lists, there is a
+    /// bit for each page instead. A search takes a lock only if the bit is set. A bit is cleared
+    /// only when the change is on a page.
     bits: Words,
     codes: Option<RwLock<HashMap<u32, Box<[u8]>>>>,
     pages: Words,

@@ -8,8 +8,8 @@
 //!   pins        running searches     a free page is not reused until older searches have ended
 //! ```
 //!
-//! **A page never changes.** A changed record is written to a free page. A page is free if it has
-//! no node, no search reads it, and no checkpoint names it. So a search needs no lock: the page
+//! **A page never changes.** A changed record is written to a free page. A page is free if no node
+//! is on it, no search reads it, and no checkpoint names it. So a search needs no lock: the page
 //! that the table names for a node keeps its record until the search ends. If the record is
 //! replaced meanwhile, the search may see the older version (OdinANN §3.3: a consistent snapshot of
 //! each record, not of the graph).

@@ -164,7 +164,7 @@ mod tests {
     fn what_does_not_fit_is_carried_until_there_is_room() {
         // One of five records is carried over. The next page has space, and ends as planned.
         assert_eq!(counts(&[1_000; 11], &[0, 5, 8]), [4, 4, 3]);
-        // Each page carries one record over, and the last but one carries two records over.
+        // Each page carries one record over, but the page before the last carries two records over.
         assert_eq!(counts(&[1_000; 20], &[0, 5, 9, 13]), [4, 4, 4, 4, 4]);
         // If the first node of a planned page is carried over, the plan continues after this node.
         assert_eq!(counts(&[1_000; 13], &[0, 5, 9]), [4, 4, 4, 1]);
