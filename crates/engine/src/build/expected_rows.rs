@@ -1,7 +1,7 @@
 //! Estimates the storage and memory of attributes before a build, from an even sample of the rows.
 //!
-//! If the sample has all rows, the sizes are almost exact. Otherwise they are extrapolated from the
-//! growth between half of the sample and the whole sample.
+//! If the sample has all rows, the sizes are almost exact. Otherwise the sizes are extrapolated
+//! from the growth between half of the sample and the whole sample.
 
 use stratann_layout::FileEntry;
 use stratann_tier::{Directory, TierError};

@@ -53,8 +53,8 @@ impl Choice {
             Some(layout) => layout,
             None if !codes_fit => Layout::Inline,
             None if expected.are_packed() => Layout::Packed,
-            // Vectors in two parts have their own compression. So no layout with two parts is
-            // chosen if the options name another compression.
+            // Vectors in two parts have their own compression. So if the options name another
+            // compression, no layout with two parts is chosen.
             None if compression != Compression::Best => Layout::Decoupled,
             None => {
                 let coding = Coding::new(source, degree, compression)?;

@@ -46,7 +46,7 @@ impl ExpectedLists {
     }
 
     /// The estimate is the upper bound if the source or the memory is small, or if the order is the
-    /// input order. Otherwise it follows from samples.
+    /// input order. Otherwise the estimate follows from samples.
     pub(super) fn of(
         source: &dyn VectorSource,
         coding: &Coding,

@@ -1,4 +1,4 @@
-//! A file of vectors that grows, if the number of rows is not known beforehand.
+//! A file of vectors that grows, for rows whose number is not known beforehand.
 
 use std::fs::File;
 use std::io::{BufWriter, Seek, Write};

@@ -9,9 +9,9 @@ use stratann_tier::{LOCK_FILE, TierError};
 use crate::durable::are_of_first_build;
 use crate::{Error, bounds, savepoint, stored};
 
-/// Whether a build that replaces nothing may begin in the directory `path`. It may if nothing
-/// exists there, or only files of an interrupted first build. It may not if the directory has an
-/// index, other files, or files of a changed index whose manifest is missing.
+/// Whether a build that replaces nothing may begin in the directory `path`. The path may be missing,
+/// or have only files of an interrupted first build. The directory must not have an index, other
+/// files, or files of a changed index whose manifest is missing.
 ///
 /// # Errors
 /// The call fails if the path cannot be examined, or if its entries cannot be listed.

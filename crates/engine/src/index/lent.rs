@@ -7,9 +7,9 @@
 //!                                              Grant: until the last index with it is dropped
 //! ```
 //!
-//! A *grant* is the lease of an index that is open for changes. At first, it has the memory that
-//! such an index can use ([`Needs::lendable`]). It grows while more changes wait, as far as the
-//! lender has free memory. After a merge, the index gives back memory.
+//! A *grant* is the lease of an index that is open for changes. At first, the grant has the memory
+//! that such an index can use ([`Needs::lendable`]). While more changes wait, the grant grows, as
+//! far as the lender has free memory. After a merge, the index gives back memory.
 //!
 //! An index may be opened again, to replace the open index. The lender counts the old index until
 //! it is dropped.

@@ -61,8 +61,8 @@ pub struct DirectOptions {
     pub write_behind: bool,
     /// The number of concurrent inserts on each thread.
     pub in_flight: usize,
-    /// Whether a call with many rows merges them, if a merge is cheaper than inserts. It is cheaper
-    /// for at least 1,000 rows that are at least an eighth of the index.
+    /// Whether a call with many rows merges them, if a merge is cheaper than inserts. A merge is
+    /// cheaper for at least 1,000 rows that are at least an eighth of the index.
     pub merge_many: bool,
     /// The number of changes between two checkpoints. In a cluster index, the number of waiting
     /// vectors at which a rebalance is due. With `None`, it grows with the index.

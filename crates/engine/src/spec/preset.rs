@@ -108,7 +108,7 @@ named! {
         Merge = "merge", "New vectors wait in memory until a merge (FreshDiskANN)",
         /// The vector is written at once, in place, and so are the lists that get a link to it (the
         /// baseline of OdinANN's Figure 9). If codes are in the pages, this is the only direct
-        /// insert. It needs neither codes nor a placement table in memory.
+        /// insert. This insert needs neither codes nor a placement table in memory.
         InPlace = "in-place", "New vectors are written at once, and each changed page is rewritten in place",
         /// The vector is written at once. The insert writes all changed records together, to pages
         /// with free slots (OdinANN §3.2).

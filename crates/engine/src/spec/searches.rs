@@ -33,7 +33,7 @@ pub struct SearchOptions {
     /// [`MOST_PADDED`](crate::bounds::MOST_PADDED). Missing results are padded.
     pub k: usize,
     /// The list size (L), at least `k`. If the list has a place for each live vector, results are
-    /// exact. They are also exact in a small index that [outgrew its codes](crate::Due::Grown):
+    /// exact. Results are also exact in a small index that [outgrew its codes](crate::Due::Grown):
     /// fewer than 1,000 vectors, or fewer than 10,000 if the last build had fewer than 128.
     ///
     /// If the index [has drifted](crate::Due::Drifted) and a result was inserted since the last

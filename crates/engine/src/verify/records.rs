@@ -318,8 +318,8 @@ pub(super) struct Records<'a> {
 }
 
 impl Records<'_> {
-    /// `offset` is the offset of the page in `file`. It is `None` if the journal has the page.
-    /// Garbage records must be readable, and are not checked further.
+    /// `offset` is the offset of the page in `file`, or `None` if the journal has the page. Garbage
+    /// records must be readable, and are not checked further.
     pub(super) fn check(
         &mut self,
         check: &mut Check<'_>,

@@ -1,5 +1,5 @@
-//! Tests builds that are killed at any point and resumed. Their bytes must be the bytes of an
-//! uninterrupted build.
+//! Tests builds that are killed at any point and resumed. They must write the same bytes as
+//! an uninterrupted build.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

@@ -96,7 +96,7 @@ impl StreamFile {
         Ok(window.bytes)
     }
 
-    /// Reads a part of the payload, if the window does not have it. The read continues up to `to`.
+    /// A part of the payload. If the window does not have the part, the payload is read up to `to`.
     pub(super) fn read_in<'w>(
         &self,
         window: &'w mut Window,

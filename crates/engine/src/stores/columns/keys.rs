@@ -3,8 +3,8 @@
 use stratann_layout::attributes::{ColumnType, Value};
 use stratann_layout::columns::part::{float_key, integer_key};
 
-/// Whether an index part stores the keys of a column as sorted numbers. Otherwise it has a
-/// dictionary for the column.
+/// Whether an index part stores the keys of a column as sorted numbers. Otherwise the index part
+/// has a dictionary for the column.
 pub(crate) fn is_sorted(kind: ColumnType) -> bool {
     match kind {
         ColumnType::Integer | ColumnType::Float | ColumnType::Timestamp => true,

@@ -5,8 +5,8 @@
 //!            all with the most significant byte first
 //! ```
 //!
-//! A record with 0 says that the node has a value in the column. It sorts before the records with
-//! keys, so that each column is written front to back.
+//! A record with 0 says that the node has a value in the column. Such a record sorts before the
+//! records with keys, so that each column is written front to back.
 
 use roaring::RoaringBitmap;
 use stratann_layout::PAYLOAD;

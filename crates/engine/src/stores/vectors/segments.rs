@@ -1,8 +1,9 @@
 //! Segments of compressed vectors, which a search in the decoupled layout reads for re-ranking
 //! (DecoupleVS §3.3).
 //!
-//! The segment and the chunk of a node follow from its number by division. Its page follows from
-//! the directory of the segment. Vectors inserted after the build are on pages at the end of the
+//! The segment and the chunk of a node follow from its number by division. The page of a node
+//! follows from the directory of the segment. Vectors inserted after the build are on pages at the
+//! end of the last segment.
 //! last segment.
 //!
 //! If a merge left the file of a segment unchanged ([`Kept`]), the file has garbage records, and
