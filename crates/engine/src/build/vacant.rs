@@ -9,8 +9,8 @@ use stratann_tier::{LOCK_FILE, TierError};
 use crate::durable::are_of_first_build;
 use crate::{Error, bounds, savepoint, stored};
 
-/// Whether a build that replaces nothing may begin in the directory `path`. The path may be missing,
-/// or have only files of an interrupted first build. The directory must not have an index, other
+/// Whether a build that replaces nothing may begin in the directory `path`. The directory may be
+/// missing, or may have only files of an interrupted first build. It must not have an index, other
 /// files, or files of a changed index whose manifest is missing.
 ///
 /// # Errors
