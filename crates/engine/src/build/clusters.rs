@@ -296,9 +296,9 @@ impl ClusterBuild<'_> {
             &clustered.heads.encode(),
         )?);
         let mut writer_features = 0;
-        // If the file of ids is missing, each id is a vector number. If the ids are these numbers in
-        // another order, the layout `replicated` leaves out the file too, because it never looks up
-        // an id.
+        // If the file of ids is missing, each id is a vector number. If the ids are these numbers
+        // in another order, the layout `replicated` leaves out the file too, because it never looks
+        // up an id.
         let by_itself = self.plan.stands_once();
         if next_id != source.rows() as u64 || by_itself && !are_nodes(&clustered.order, options) {
             let ids = self.stage("ids", |build| {

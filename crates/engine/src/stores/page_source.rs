@@ -15,8 +15,8 @@
 //! the sources for pages of lists, `Reranker::ask` for vectors, and `Inserter::page_bytes` for an
 //! insert.
 //!
-//! A scan does not hold the pages that it has read. A merge reads whole files, and replaces pages by
-//! their dirty versions.
+//! A scan does not hold the pages that it has read. A merge reads whole files, and replaces pages
+//! by their dirty versions.
 
 use std::ops::Deref;
 
