@@ -10,7 +10,7 @@ use crate::filter::Schema;
 use crate::progress::Progress;
 use crate::{Error, ErrorKind, stored};
 
-/// The most checks whether another process has created the index. All checks take ten seconds.
+/// The largest number of checks for an index that another process creates. They take ten seconds.
 const LOOKS: usize = 500;
 const BETWEEN: Duration = Duration::from_millis(20);
 

@@ -738,7 +738,7 @@ struct Lists<'a> {
     /// For each cluster, the index of its first row in `members`.
     starts: Vec<u32>,
     members: Vec<u32>,
-    /// For each group, the number of its first vector; then one past the last number of all groups.
+    /// The first number of each group, followed by one past the last number of all groups.
     firsts: Vec<u32>,
 }
 

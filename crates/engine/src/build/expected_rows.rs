@@ -74,7 +74,7 @@ impl Rows<'_> {
         Ok(expected)
     }
 
-    /// The bytes of a sample of the rows on storage, and its bytes in memory.
+    /// The bytes that a sample of the rows takes on storage and in memory.
     fn written(&self, vectors: usize, sample: usize) -> Result<(u64, u64), Error> {
         let failed = |source| {
             let place = std::env::temp_dir().display().to_string();

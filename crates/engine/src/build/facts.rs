@@ -1,4 +1,4 @@
-//! The facts that a build derives before any work. Wrong options are errors at this time.
+//! Derives facts from the options and the vectors before a build begins, and refuses wrong options.
 
 use stratann_layout::coupled::MAX_DEGREE;
 use stratann_vector::LowCodes;

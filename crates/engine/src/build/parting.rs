@@ -21,7 +21,8 @@ use crate::Error;
 use crate::data::VectorSource;
 use crate::stores::writing::coding::Coding;
 
-/// With leading parts, a page must have at least this multiple of its nodes with whole vectors.
+/// A page with leading parts must have at least this many times the nodes of a page with whole
+/// vectors.
 const MORE_ON_A_PAGE: f64 = 2.0;
 /// The largest factor between the length of a row and the median length.
 const OFF: f32 = 2.0;

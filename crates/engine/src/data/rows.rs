@@ -110,7 +110,7 @@ pub struct JsonColumns {
 pub struct JsonRows {
     name: String,
     file: File,
-    /// The offset at which each line begins, and at the end the end of the last line.
+    /// The offset at which each line begins, followed by the end of the last line.
     lines: Vec<u64>,
     columns: JsonColumns,
     /// The id of each line; empty without a key of ids.

@@ -34,7 +34,7 @@ pub(crate) fn fresh(index: &Index) -> FreshGraph {
     FreshGraph::new(index.metric(), index.element(), index.dim(), parameters)
 }
 
-/// No table of ids is needed, because each record shows whether its id was in the index.
+/// Replays the logs without a table of ids, because each record shows whether the index had its id.
 pub(crate) fn replay(volume: &dyn Volume, index: &Index) -> Result<Replayed, Error> {
     let carried = index.carried();
     let fresh = fresh(index);

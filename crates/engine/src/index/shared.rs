@@ -73,8 +73,8 @@ impl Shared {
             }
         };
         *worker_pool = Some(started.clone());
-        // The drop waits for threads. Such a thread may run a callback that needs the lock, so the
-        // lock is released first.
+        // The drop of the smaller pool waits for its threads. Such a thread may run a callback that
+        // needs the lock, so the lock is released first.
         drop(worker_pool);
         drop(smaller);
         Ok(started)

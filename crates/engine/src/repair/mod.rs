@@ -147,7 +147,7 @@ pub(crate) fn repair_in(
     let manifest = readable_manifest(&**volume, path)?;
     opened_from(&**volume, &manifest)?;
     let (start, bytes_before) = (Instant::now(), bytes_in(&**volume)?);
-    // No vector depends on this file, so it is removed.
+    // No vector depends on the record of unfinished inserts, so a damaged record is removed.
     if inserts::forget_damaged(&**volume, options.force)? {
         let name = stored::name_of(&**volume, INSERTS);
         progress.warn(&format!(

@@ -103,7 +103,7 @@ pub(crate) enum Vectors {
 /// The groups of a build. A group is a range of node numbers. The vectors of a group are at the end
 /// of a posting list.
 pub(crate) struct Groups {
-    /// The first number of each group, and at the end one past the last number of all groups.
+    /// The first number of each group, followed by one past the last number of all groups.
     firsts: Vec<u32>,
     ends: Vec<u64>,
 }

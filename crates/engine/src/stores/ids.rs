@@ -27,7 +27,8 @@ pub(crate) const PLACEHOLDER_ID: u64 = u64::MAX;
 
 /// If more consecutive blocks are damaged, the ids after them count as unreadable.
 const MOST_DAMAGED: usize = 64;
-/// The number of guesses by interpolation. Later, every second guess is the middle of the range.
+/// A look-up first guesses by interpolation, this many times. Then every second guess is the middle
+/// of the remaining range.
 const BY_IDS: u32 = 4;
 
 /// An open file of ids. It stays readable after its name is removed.

@@ -10,7 +10,8 @@ use crate::Error;
 const AHEAD: u64 = 256 << 10;
 const ENTRIES: u64 = (PAYLOAD / ENTRY) as u64;
 const IDS: u64 = (PAYLOAD / ID_ENTRY) as u64;
-/// The number of guesses by interpolation. Later, every second guess is the middle of the range.
+/// A look-up first guesses by interpolation, this many times. Then every second guess is the middle
+/// of the remaining range.
 const BY_ENDS: u32 = 4;
 
 /// Receives a row, and returns whether to continue.

@@ -230,7 +230,7 @@ fn a_segment_is_the_same_however_little_memory_it_is_made_in() {
     };
     let (expected, few) = made(u64::MAX);
     let (found, many) = made(100_000);
-    // Some hundred KiB did not fit into memory, and were written to a temporary file.
+    // With little memory, some hundred KiB did not fit, and were written to a temporary file.
     assert!(many > few + 10, "{many} operations, {few} with memory");
     assert!(found == expected);
 }

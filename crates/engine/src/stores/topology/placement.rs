@@ -245,8 +245,8 @@ pub(crate) enum Standing {
 }
 
 const YIELDS: u32 = 1_000;
-/// The number of sleeps, 100 ms in all. If the node has no page after them, its insert was given
-/// up.
+/// The number of sleeps, 100 ms in all. If the node has no page after these sleeps, its insert was
+/// given up.
 const NAPS: u32 = 500;
 /// The number of sleeps, 10 s in all, if the node was on a page before.
 const NAPS_OF_MOVED: u32 = 50_000;

@@ -70,7 +70,7 @@ impl<'a> Nodes<'a> {
 #[derive(Default)]
 struct ListBatch {
     links: Vec<u32>,
-    /// The start of each list in `links`, and at the end the end of the last list.
+    /// The start of each list in `links`, followed by the end of the last list.
     bounds: Vec<usize>,
     list: Vec<u32>,
 }
