@@ -32,7 +32,6 @@ pub(crate) enum Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Checks all rows.
     pub(super) fn of(
         source: &'a dyn RowSource,
         vectors: usize,

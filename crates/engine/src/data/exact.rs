@@ -218,7 +218,6 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// The first row of `block` has the number `first`.
     fn scan(&mut self, mut first: u32, block: &[u8], progress: &dyn Progress) {
         for tile in block.chunks(self.distances.len() * self.row_bytes) {
             if progress.interrupted() {

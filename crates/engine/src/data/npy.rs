@@ -192,7 +192,6 @@ pub(super) struct Array {
 }
 
 impl Array {
-    /// Whether rows need no conversion.
     fn is_plain(self, element: Element) -> bool {
         self.width == element.size() && !self.big_endian && !self.fortran
     }

@@ -73,7 +73,6 @@ pub(super) fn read_shape(
     })
 }
 
-/// The rows must have the dimension of the first row.
 pub(super) fn read_rows(
     file: &File,
     shape: &Shape,

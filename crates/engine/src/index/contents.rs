@@ -257,7 +257,6 @@ pub(crate) fn vector_pages(index: &Index, place: Extent, out: &mut [u8]) -> Resu
     Ok(index.volume().read_at(&segment.name, offset, out)?)
 }
 
-/// Calls `each` with every node and its neighbours.
 pub(crate) fn each_list(
     index: &Index,
     progress: &dyn Progress,

@@ -1,5 +1,5 @@
-//! Handles indexes that have outgrown their last build or merge: the codes or clusters of that build
-//! or merge do not suit the later vectors.
+//! Handles indexes that have outgrown their last build or merge, whose codes or clusters do not
+//! suit the later vectors.
 //!
 //! An index has outgrown its last build or merge if it has at least 4 times as many vectors. Then a
 //! merge is due. Until the merge, searches examine more vectors, depending on the present number:

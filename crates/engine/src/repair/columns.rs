@@ -40,7 +40,6 @@ pub(super) struct Salvaged<'a> {
     volume: &'a dyn Volume,
     segments: Vec<Segment>,
     places: HashMap<u64, Place>,
-    /// The last row of each id in the logs.
     logged: HashMap<u64, Vec<u8>>,
     schema: Schema,
     ids: Vec<u64>,

@@ -61,7 +61,6 @@ impl Rows {
         None
     }
 
-    /// Adds an id, and returns whether it is new.
     pub(super) fn first_of(&mut self, id: u64) -> bool {
         self.seen.insert(id)
     }

@@ -70,7 +70,6 @@ impl Garbage {
         (page < self.until).then(here)
     }
 
-    /// Whether the garbage records are known.
     pub(super) fn is_known(&self) -> bool {
         self.until == u64::MAX
     }

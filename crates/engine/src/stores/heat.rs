@@ -36,7 +36,6 @@ impl Heat {
         }
     }
 
-    /// Counts a read of the pages of vectors at `place`.
     pub(crate) fn vectors(&self, place: Extent) {
         let start = self.starts.get(place.segment).copied().unwrap_or(0) as u64;
         for page in place.page..place.end() {

@@ -163,7 +163,6 @@ impl PageFormat for SlottedShape {
     }
 }
 
-/// Adds the name of the file to an error.
 pub(crate) fn model<T>(file: &str, found: Result<T, CodecError>) -> Result<T, Error> {
     found.map_err(|error| Error::Damaged {
         file: file.to_owned(),

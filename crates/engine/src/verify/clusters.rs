@@ -26,7 +26,6 @@ struct Found {
     members: Bits,
     /// The number of members of all clusters.
     total: u64,
-    /// The number of members of the largest cluster.
     largest: u64,
     complete: bool,
 }

@@ -342,7 +342,6 @@ fn csr(writer: &mut Writer, nodes: &[Node]) -> Vec<u16> {
     vec![1; nodes.len()]
 }
 
-/// A list has a word for the degree, and a word for each possible link.
 const FIXED_BYTES: (u64, u64) = (
     NODES as u64 * 4 * (1 + DEGREE as u64),
     NODES as u64 * 4 * DIM as u64,

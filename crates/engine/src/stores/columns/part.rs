@@ -122,7 +122,6 @@ impl PartReader {
         Ok(())
     }
 
-    /// `out` gets the nodes that have this key.
     pub(crate) fn with_key(
         &self,
         column: &PartColumn,

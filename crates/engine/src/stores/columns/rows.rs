@@ -23,7 +23,6 @@ pub(crate) struct RowsReader {
     rows: RowsFile,
     /// The first and the last node. Without rows, these values have no meaning.
     nodes: (u32, u32),
-    /// The smallest and the largest id.
     ids: (u64, u64),
 }
 

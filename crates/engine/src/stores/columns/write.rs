@@ -72,7 +72,6 @@ impl Stream {
     pub(super) fn set(&mut self, set: &mut RoaringBitmap) -> Result<Span, Error> {
         set.optimize();
         let mut bytes = Vec::with_capacity(set.serialized_size());
-        // A write to memory cannot fail.
         let _ = set.serialize_into(&mut bytes);
         self.part(&bytes)
     }

@@ -21,7 +21,6 @@ fn place(node: u32) -> (u32, u32) {
 }
 
 impl ListCounts {
-    /// 0 if the number is unknown.
     pub(crate) fn get(&self, node: u32) -> u8 {
         let (word, shift) = place(node);
         (self.0.get(word) >> shift) as u8

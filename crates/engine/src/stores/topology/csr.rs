@@ -153,7 +153,6 @@ impl PageFormat for CsrShape {
         CsrShape::padding(self)
     }
 
-    /// A list takes space for its degree and for each possible link.
     fn list_bytes(&self, _: &[u8]) -> usize {
         CsrShape::list_bytes(self)
     }

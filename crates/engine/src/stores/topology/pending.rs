@@ -347,7 +347,6 @@ impl Pending {
         rest
     }
 
-    /// Gives back the taken changes of a page that could not be written.
     pub(crate) fn give_back(&self, page: u32) {
         if let Some(waiting) = self.shard(page).write().get_mut(&page) {
             waiting.taken = false;

@@ -30,7 +30,6 @@ pub(crate) struct LeadingParts {
     first: u64,
     count: u64,
     verified: Option<u64>,
-    /// The bytes of a single page.
     alone: Vec<u8>,
     /// The number of the page in `alone`, if its bytes are from storage.
     alone_is: Option<u64>,

@@ -20,8 +20,8 @@ const HUBS: usize = 8;
 const MOST: usize = 400;
 const ANSWERS: usize = 10;
 /// The share of the nearest nodes that leading parts alone must find. On package-text, the rounding
-/// step for a share of .95 gives 15 nodes on a page, and four reads of trailing parts for each query.
-/// With half of this step, a query reads half a page more, but half as many trailing parts.
+/// step for a share of .95 gives 15 nodes on a page, and four reads of trailing parts for each
+/// query. With half of this step, a query reads half a page more, but half as many trailing parts.
 const ENOUGH: f64 = 0.98;
 
 /// The bytes of a record without its list and its leading part, and of a page without its records.

@@ -47,8 +47,8 @@ impl SlottedFile {
     }
 
     /// Sets the ascending nodes with which pages are planned to begin. If the last record of a page
-    /// does not fit, it is written to the next page. If that page also has space for its own planned
-    /// nodes, it ends as planned.
+    /// does not fit, it is written to the next page. If that page also has space for its own
+    /// planned nodes, it ends as planned.
     pub(crate) fn planned(mut self, firsts: &[u32]) -> Self {
         self.planned = firsts.to_vec();
         self

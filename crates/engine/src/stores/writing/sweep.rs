@@ -119,7 +119,6 @@ impl Sweep<'_> {
 }
 
 impl<'a> Sweep<'a> {
-    /// `stage` is the name of the work in the progress report.
     pub(crate) fn new(
         build: &'a Writing<'a>,
         graph: &'a mut Constructed,
