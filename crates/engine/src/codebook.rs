@@ -1,7 +1,7 @@
 //! Codebooks: the centroids of product quantisation. Several indexes may share a codebook.
 //!
 //! ```text
-//!   INDEX/codebook-…   each index has its own copy, to be moved, copied and deleted by itself
+//!   INDEX/codebook-…   a copy for each index, so that an index can be moved or deleted by itself
 //!   MANIFEST           names the codebook by its content: BLAKE3 of the stored centroids
 //!   memory             indexes with equal hashes share a codebook (AiSAQ §4.4),
 //!                      see [`Shared`](crate::index::Shared)
@@ -9,7 +9,7 @@
 //!
 //! The header of the file has the dimension and the bytes of a code. If codes have [two
 //! precisions](Codebook::low_codes), a third number is 1 for nested codes and 2 for separate codes,
-//! and the bytes of a code include both codes. The centroids of low codes come first.
+//! and the number of bytes counts both codes. The centroids of low codes come first.
 //!
 //! Collections of one vector space may share a codebook. A caller trains it on a sample
 //! ([`Codebook::train`]), and gives it to each build
@@ -415,8 +415,8 @@ impl Codebook {
         &self.hash
     }
 
-    /// Whether the hash belongs to the centroids. In an index, the hash is from the MANIFEST, which
-    /// may contradict the file.
+    /// Whether the centroids have the hash that the codebook claims. In an index, this hash is from
+    /// the MANIFEST.
     pub(crate) fn is_what_it_says(&self) -> bool {
         let found = blake3::hash(&self.quantizer.centroid_bytes()).to_hex();
         found.as_str() == self.hash

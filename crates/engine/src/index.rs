@@ -27,7 +27,7 @@
 //!                       new vectors that are outside groups
 //!
 //!   INDEX/journal-…     pages of an inline index that are about to be written in place
-//!   INDEX/placement-…   the page of each node after direct inserts; their codes  ┐ in memory
+//!   INDEX/placement-…   the page of each node after direct inserts; new codes    ┐ in memory
 //!   INDEX/pending-…     changes that wait for their pages                        ┘ while open
 //! ```
 
@@ -103,7 +103,7 @@ pub struct Index {
     /// this file.
     ids_file: Option<Arc<dyn VolumeReader>>,
     ids: OnceLock<IdTable>,
-    /// Hashes of the ids of the build's nodes, and of later nodes. If the index has no file of ids,
+    /// Hashes of the ids of the build's nodes, and of later nodes. If there is no file of ids,
     /// look-ups use these hashes.
     id_hashes: [IdHashes; 2],
     overlay: Option<Overlay>,
@@ -137,8 +137,8 @@ impl Index {
         Self::open_observed(path, options, &Silent)
     }
 
-    /// Opens the index like [`open`](Index::open). `progress` may interrupt the unpacking of the
-    /// index.
+    /// Opens the index as [`open`](Index::open) does. While the index is unpacked, `progress` may
+    /// interrupt.
     ///
     /// # Errors
     /// The call fails for the reasons of [`open`](Index::open), and with [`Error::Interrupted`].
@@ -193,7 +193,7 @@ impl Index {
     }
 
     pub(crate) fn with_log(mut self) -> Result<Self, Error> {
-        // The length is read before the replay. If a change is logged in between, the index is
+        // The length is read before the replay. If a change is logged between both, the index is
         // outdated.
         self.logged = self.log_bytes();
         let overlay = replay(&*self.volume, &self)?.overlay;
@@ -232,8 +232,8 @@ impl Index {
         Self::open_next(volume, path, manifest, options, (lent, progress))
     }
 
-    /// Opens the files of an uncommitted manifest. For an index that leases memory, the budget in
-    /// `options` is the first lease.
+    /// Opens the files of an uncommitted manifest. The budget in `options` is the index's first
+    /// lease of memory.
     pub(crate) fn open_next(
         volume: Arc<dyn Volume>,
         path: &Path,
@@ -552,8 +552,8 @@ impl Index {
         }
     }
 
-    /// Hashes of the ids of the nodes from `first` on. `first` is 0 or the first node after the
-    /// build.
+    /// Hashes of the ids of the nodes from `first` on. `first` must be 0, or the first node after
+    /// the build.
     pub(crate) fn id_hashes(&self, first: u32) -> &IdHashes {
         &self.id_hashes[usize::from(first > 0)]
     }
@@ -649,7 +649,7 @@ impl Index {
         &self.kind
     }
 
-    /// Until the pin is dropped, no change overwrites pages that a query may read.
+    /// Until the pin is dropped, no change overwrites the pages that a query may read.
     pub(crate) fn pin(&self) -> Option<Pin<'_>> {
         self.kind.pin()
     }
@@ -662,7 +662,7 @@ impl Index {
         }
     }
 
-    /// The stores of a graph index from which searches read; panics for a cluster index.
+    /// The stores from which searches of a graph index read; panics for a cluster index.
     pub(crate) fn search_stores(&self) -> &GraphStores {
         match &self.kind {
             Kind::Graph(graph) => graph.search_stores(),
@@ -736,7 +736,7 @@ impl Index {
         }
     }
 
-    /// Checks the dimension and the element type of vectors. Errors name the vectors `called`.
+    /// Checks the dimension and the element type of vectors. In errors, `called` names the vectors.
     pub(crate) fn check_shape_of(
         &self,
         vectors: &dyn VectorSource,
@@ -807,8 +807,8 @@ impl Index {
         self.shared.worker_pool(threads, self.options.io)
     }
 
-    /// A pool with up to `most` threads, for later batches too. If the system refuses so many, the
-    /// pool has `threads`.
+    /// A pool with up to `most` threads, for later batches too. If the system refuses so many
+    /// threads, the pool has `threads` threads.
     pub(crate) fn workers(&self, threads: usize, most: usize) -> Result<Arc<WorkerPool>, Error> {
         let beside = most.min(crate::threads::processors());
         match self.worker_pool(threads.max(beside)) {
@@ -820,8 +820,8 @@ impl Index {
     }
 }
 
-/// Whether the error is a missing log. A writer that closes the index removes an empty log, and the
-/// next writer begins another log under the same name.
+/// Whether a log file is missing. A writer that closes the index removes an empty log, and the next
+/// writer begins another log under the same name.
 fn is_of_a_log_that_went(error: &Error) -> bool {
     let Error::Tier(TierError::Missing { place, .. }) = error else {
         return false;

@@ -55,16 +55,15 @@ pub(crate) fn check_file(
     kind: FileKind,
 ) -> Result<(), Error> {
     let length = volume.len(&entry.name)?;
-    // Direct inserts append pages. A crash may have left pages after the pages that the checkpoint
-    // names.
+    // Direct inserts append pages. After a crash, the file may have pages that no checkpoint names.
     if kind.has_pages() && length >= entry.length {
         return Ok(());
     }
     check_length(volume, entry, length)
 }
 
-/// An upper bound of the number of nodes, computed from the lengths of the files: each node takes
-/// at least a byte.
+/// An upper bound of the number of nodes by the lengths of files, because each node takes at least
+/// a byte.
 pub(crate) fn most_nodes(volume: &dyn Volume, manifest: &Manifest) -> u64 {
     let nodes = manifest
         .placement

@@ -10,11 +10,11 @@ use crate::filter::Schema;
 use crate::progress::Progress;
 use crate::{Error, ErrorKind, stored};
 
-/// The number of checks whether another process has created the index. All take ten seconds.
+/// The largest number of checks for an index that another process creates. They take ten seconds.
 const LOOKS: usize = 500;
 const BETWEEN: Duration = Duration::from_millis(20);
 
-/// Whether the directory `path` has an index, which must fit these vectors and this metric.
+/// Whether the directory `path` has an index. Such an index must fit these vectors and this metric.
 ///
 /// # Errors
 /// The call fails with [`Error::Argument`] if the index has another dimension, element type or
@@ -50,9 +50,9 @@ pub fn is_there_for(
     Ok(true)
 }
 
-/// Creates an index like [`create_with_columns`]. If an index exists, it stays unchanged, and the
-/// result is `None`. If several processes call this function, one creates the index, and the others
-/// wait.
+/// Creates an index as [`create_with_columns`] does. If the directory already has an index, it
+/// stays unchanged, and the result is `None`. If several processes call this function, one process
+/// creates the index, and the others wait.
 ///
 /// # Errors
 /// The call fails for the reasons of [`create_with_columns`] and [`is_there_for`], or if `options`

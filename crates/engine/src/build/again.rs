@@ -8,7 +8,7 @@ use super::format::CHOSEN;
 use crate::stores::codes::low_codes_of;
 use crate::{Error, Index};
 
-/// If a vector has two codes, the bytes of the high code.
+/// The bytes of a vector's code. If a vector has two codes, the bytes of the high code.
 pub(crate) fn high_bytes(manifest: &Manifest) -> Result<usize, Error> {
     let stored = manifest.code_bytes as usize;
     let high = |low_codes: LowCodes| low_codes.high_bytes(stored);
@@ -16,8 +16,8 @@ pub(crate) fn high_bytes(manifest: &Manifest) -> Result<usize, Error> {
 }
 
 impl BuildOptions {
-    /// The options for the index that replaces this one. Unless the caller gives a codebook, the
-    /// build trains one for codes of the same length.
+    /// The options to rebuild the index of this manifest. Unless the caller gives a codebook, the
+    /// rebuild trains a new codebook, for codes of the same length.
     pub(crate) fn of_manifest(manifest: &Manifest) -> Result<Self, Error> {
         let facts = &manifest.build;
         let defaults = Self::default();
@@ -46,7 +46,8 @@ impl BuildOptions {
                     named => Some(named.parse()?),
                 },
                 navigation: match (&graph.navigation, facts.navigation) {
-                    // The manifest of an earlier version does not record the share.
+                    // A manifest of an earlier version does not record the share of nodes in this
+                    // graph.
                     (Some(_), 0.0) => options.navigation,
                     // The last build may have had too few nodes for a navigation graph.
                     (_, share) => share,
@@ -63,8 +64,8 @@ impl BuildOptions {
 }
 
 impl Index {
-    /// The options of the index's build, as far as the index records them. If the preset chooses
-    /// this layout by itself, the options leave the layout open.
+    /// The options of the index's build, as far as the index records them. If a build may choose
+    /// this layout by itself, the options name no layout.
     ///
     /// # Errors
     /// The call fails if this version does not know the preset, order, layout or compression.

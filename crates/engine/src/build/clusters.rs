@@ -5,8 +5,8 @@
 //!        ──> posting lists ──> table, heads, ids ──> MANIFEST
 //! ```
 //!
-//! The files depend on rows, options and seed, but not on the number of threads. If rows have no
-//! random access, they are first copied to a scratch file.
+//! The files depend on rows, options and seed, but not on the number of threads. If the source has
+//! no random access, its rows are first copied to a scratch file.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -40,28 +40,29 @@ use crate::stores::ids::PLACEHOLDER_ID;
 use crate::stores::writing::files::{Aligned, write_stream};
 use crate::{Compression, Error, Layout, Order, Preset, bounds};
 
-/// The bytes beside a stored vector: its number, its external id and a checksum.
+/// The bytes that are stored with each vector: its number, its external id and a checksum.
 const MEMBER: u64 = 16;
 
-/// Vectors in a cluster that a search reads as a whole. With their replicas, small vectors fill a
-/// block or two.
+/// The usual number of vectors in a cluster, if each vector is stored in several clusters. With
+/// these replicas, the posting list of small vectors fills one or two blocks.
 const SIZE_REPLICATED: usize = 12;
-/// Vectors in a cluster without replicas. Larger clusters mean fewer heads in memory.
+/// The usual number of vectors in a cluster, if each vector is stored once. Larger clusters mean
+/// fewer heads in memory.
 const SIZE_ONCE: usize = 32;
-/// The default of the largest number of clusters of a vector (SPANN §4.1).
+/// The default for the largest number of clusters that a vector joins (SPANN §4.1).
 const REPLICAS: usize = 8;
 const MOST_REPLICAS: usize = 64;
 /// A vector joins each cluster whose head is not much farther than the nearest head. This multiple
 /// of the nearest head's squared distance bounds the difference of the squared distances (10 in
 /// SPANN §4.1).
 const CLOSURE: f32 = 10.0;
-/// The number of clusters that each query of the log is assumed to probe.
+/// A user may give a log of queries. Each of its queries is assumed to probe this many clusters.
 const LOGGED_PROBES: usize = 32;
-/// The approximate number of lists for training, and the number of Huffman tables.
+/// The approximate number of lists that train the codec, and the number of its Huffman tables.
 const TRAINING_LISTS: usize = 10_000;
 const TABLES: usize = 4;
 const CHUNK: usize = 4096;
-/// The approximate bytes of memory of a build, without the data of rows.
+/// The approximate memory of a build in bytes, without the data that grow with the rows.
 const BESIDE: u64 = 32 << 20;
 
 pub(super) struct ClusterPlan {
@@ -177,7 +178,8 @@ impl ClusterPlan {
         let heads = 2 * rows / self.size as u64 + 1;
         let replicas = self.replicas as u64;
         let members = match self.stands_once() {
-            // The number of a vector takes a few bits more than the gap to the next number.
+            // A list stores a vector number in a few bits more than the gap to the next number
+            // needs.
             true => rows * (row + MEMBER) + rows * replicas * 2,
             false => rows * replicas * (row + MEMBER),
         };
@@ -188,7 +190,7 @@ impl ClusterPlan {
     pub(super) fn memory(&self, source: &dyn VectorSource) -> u64 {
         let rows = source.rows();
         let heads = (2 * rows / self.size + 1) as u64;
-        // The links, and the rows of the heads in their own format and as points.
+        // The links of each head, and its vector in two forms: as in the source, and as floats.
         let head = 4 * 64 + 2 * source.row_bytes() as u64 + 4 * source.dim() as u64;
         let members = 4 * rows as u64 * self.replicas as u64;
         BESIDE + 12 * rows as u64 + Memberships::bytes(rows, self.replicas) + members + heads * head
@@ -294,8 +296,9 @@ impl ClusterBuild<'_> {
             &clustered.heads.encode(),
         )?);
         let mut writer_features = 0;
-        // Without a file of ids, ids are vector numbers. In `replicated`, no look-up leads from an
-        // id to a vector.
+        // If the file of ids is missing, each id is a vector number. If the ids are these numbers
+        // in another order, the layout `replicated` leaves out the file too, because it never looks
+        // up an id.
         let by_itself = self.plan.stands_once();
         if next_id != source.rows() as u64 || by_itself && !are_nodes(&clustered.order, options) {
             let ids = self.stage("ids", |build| {
@@ -365,13 +368,14 @@ impl ClusterBuild<'_> {
         let takes_place = ready.is_none();
         match ready {
             Some(ready) => self.stage("opening", |_| ready(&manifest))?,
-            // The new index cannot resume an insert into the index that it replaces.
+            // The record of an unfinished insert belongs to the replaced index. The new index
+            // cannot resume it.
             None => inserts::replace(&**self.volume, manifest.state.as_deref())?,
         }
         let committing = Instant::now();
         let committed = self.checkpoint.commit(&manifest)?;
-        // After the commit, no step may fail. A crash that restores the previous index restores its
-        // recorded inserts too.
+        // After the commit, no step may fail. If a crash may still restore the previous index, the
+        // records of its inserts stay.
         if takes_place && committed.trouble.is_none() {
             inserts::forget_replaced(&**self.volume);
         }
@@ -400,7 +404,8 @@ impl ClusterBuild<'_> {
         Ok((report, committed))
     }
 
-    /// Small collections are not measured, nor those for which the cap leaves no memory.
+    /// Measures nothing if the collection is small, or if the memory cap leaves no memory for the
+    /// measurement.
     fn measure(&self, manifest: &mut Manifest) -> Result<(), Error> {
         let options = self.options;
         let small = (manifest.vectors as usize) < recall::LEAST_ROWS;
@@ -540,7 +545,7 @@ impl ClusterBuild<'_> {
                 Metric::L2 => mean as f32,
                 // Vectors have length 1, so the squared distance is twice the cosine distance.
                 Metric::Cosine => (mean / 2.0) as f32,
-                // Under the inner product, the clustering uses other distances than the metric.
+                // Under the inner product, the clustering uses distances other than the metric's.
                 Metric::InnerProduct => 0.0,
             },
             memberships,
@@ -590,8 +595,8 @@ impl ClusterBuild<'_> {
                     })?;
             }
             builder.start(&code);
-            // The members whose nearest cluster is this one come first. The numbers of both parts
-            // ascend.
+            // The members whose nearest cluster is this cluster come first. The numbers of both
+            // parts ascend.
             let stands: &[&[u32]] = match kind {
                 ExtentKind::Replicated => &[&own, &others],
                 ExtentKind::Grouped => &[&own],
@@ -669,7 +674,7 @@ impl ClusterBuild<'_> {
         ids.map_or(u64::from(row), |ids| ids[row as usize])
     }
 
-    /// Checks rows again, which may have changed since the first check.
+    /// Checks rows again, because they may have changed after the first check.
     fn check_again(
         &self,
         source: &dyn VectorSource,
@@ -713,7 +718,7 @@ fn visits(
     cluster::visits(&navigation, &kernel, &queries, LOGGED_PROBES, progress)
 }
 
-/// The row of each vector, and the number of the vector of each row. With groups, vectors are
+/// For each vector, its row; and for each row, the number of its vector. With groups, vectors are
 /// numbered group by group.
 fn numbers(groups: &[u32], rows: usize) -> (Vec<u32>, Vec<u32>) {
     let mut order: Vec<u32> = (0..rows as u32).collect();
@@ -733,7 +738,7 @@ struct Lists<'a> {
     /// For each cluster, the index of its first row in `members`.
     starts: Vec<u32>,
     members: Vec<u32>,
-    /// The first number of each group, and then the number after the last group.
+    /// The first number of each group, followed by one past the last number of all groups.
     firsts: Vec<u32>,
 }
 
@@ -757,9 +762,9 @@ impl<'a> Lists<'a> {
         }
     }
 
-    /// Finds the ascending numbers of a cluster's own members and of its other members. With
-    /// groups, own members are stored in the cluster. In `replicated`, the cluster is their
-    /// nearest. With `Postings`, no member is own.
+    /// Collects a cluster's own members and its other members, both by ascending number. In
+    /// `Grouped`, own members are stored in this cluster. In `Replicated`, own members have no
+    /// nearer cluster. In `Postings`, no member is own.
     fn of_cluster(&self, cluster: u32, own: &mut Vec<u32>, others: &mut Vec<u32>) {
         own.clear();
         others.clear();

@@ -1,7 +1,7 @@
 //! Estimates the storage and memory of attributes before a build, from an even sample of the rows.
 //!
-//! If the sample has all rows, the sizes are almost exact. Otherwise they are extrapolated from the
-//! growth between half of the sample and the whole sample.
+//! If the sample has all rows, the sizes are almost exact. Otherwise the sizes are extrapolated
+//! from the growth between half of the sample and the whole sample.
 
 use stratann_layout::FileEntry;
 use stratann_tier::{Directory, TierError};
@@ -12,7 +12,7 @@ use crate::durable::Checkpoint;
 use crate::plan::segment_memory;
 use crate::stores::columns::SegmentWriter;
 
-/// The bounds of the number of rows of a sample, and its approximate bytes.
+/// The most and the fewest rows of a sample, and its approximate bytes.
 const MOST_ROWS: usize = 1 << 16;
 const LEAST_ROWS: usize = 1 << 6;
 const BYTES: usize = 16 << 20;
@@ -29,7 +29,7 @@ impl ExpectedRows {
     /// The largest size of the temporary files of the sort.
     pub(super) fn scratch(&self, memory: Option<u64>) -> u64 {
         match self.storage > segment_memory(memory) {
-            // For a numeric value, a record has 22 bytes during the sort, and 12 bytes in the file.
+            // During the sort, the record of a numeric value has 22 bytes; in the file, 12 bytes.
             true => 2 * self.storage,
             false => 0,
         }
@@ -37,7 +37,7 @@ impl ExpectedRows {
 }
 
 fn even(rows: usize, count: usize) -> impl Iterator<Item = usize> {
-    // Less than `rows`, since `n` is less than `count`.
+    // The result is less than `rows`, because `n` is less than `count`.
     (0..count).map(move |n| (n as u128 * rows as u128 / count as u128) as usize)
 }
 
@@ -62,18 +62,19 @@ impl Rows<'_> {
         };
         if sample < vectors {
             let half = self.written(vectors, sample / 2)?;
-            // Bytes that do not depend on the number of rows, such as names of columns, cancel out.
+            // Bytes that do not depend on the number of rows, such as names of columns, cancel out
+            // here.
             let times = (vectors - sample) as f64 / (sample - sample / 2) as f64;
             let more = |all: u64, half: u64| (all.saturating_sub(half) as f64 * times) as u64;
             expected.storage += more(storage, half.0);
             expected.search += more(search, half.1);
         }
-        // The sort needs about as many bytes of memory as it sorts, up to its limit.
+        // Up to its memory limit, the sort needs about as many bytes of memory as it sorts.
         expected.build = expected.storage.min(segment_memory(None));
         Ok(expected)
     }
 
-    /// Returns the bytes of the rows on storage and in memory.
+    /// The bytes that a sample of the rows takes on storage and in memory.
     fn written(&self, vectors: usize, sample: usize) -> Result<(u64, u64), Error> {
         let failed = |source| {
             let place = std::env::temp_dir().display().to_string();

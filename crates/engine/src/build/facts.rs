@@ -1,4 +1,4 @@
-//! The facts that a build derives before any work, and the errors that it finds at this time.
+//! Derives facts from the options and the vectors before a build begins, and refuses wrong options.
 
 use stratann_layout::coupled::MAX_DEGREE;
 use stratann_vector::LowCodes;
@@ -190,11 +190,11 @@ fn code_bytes(dim: usize, options: &BuildOptions) -> Result<usize, Error> {
     }
 }
 
-/// Under a memory cap, the floats of these rows take an eighth of the cap.
+/// The number of rows that train a codebook. Under a memory cap, their floats take an eighth of it.
 pub(crate) fn training_rows(memory: Option<u64>, dim: usize) -> usize {
     let most = codebook::training_rows(dim);
     memory.map_or(most, |bytes| {
-        // A row needs as many bytes again in the buffers of the training threads.
+        // The buffers of the training threads need as many bytes again for each row.
         ((bytes / 8) as usize / (8 * dim)).clamp(1_000, most)
     })
 }

@@ -7,13 +7,13 @@ use stratann_tier::{Home, TierError, Volume};
 
 use crate::Error;
 
-/// Data that a build under a memory cap cannot keep in memory. After a crash, the next build
-/// removes it.
+/// A folder for data that a build under a memory cap cannot have in memory. After a crash, the next
+/// build removes the folder.
 pub(crate) struct ScratchFolder(PathBuf, Home);
 
 impl ScratchFolder {
-    /// The caller has the lock of the index. If another directory has the path now, no file is
-    /// created.
+    /// The caller must have the lock of the index. If `index` is no longer the path of the locked
+    /// directory, the call fails before it creates a file.
     pub(crate) fn beside(volume: &dyn Volume, index: &Path) -> Result<Self, Error> {
         volume.check_held()?;
         volume.check_path(index)?;

@@ -1,4 +1,4 @@
-//! Chooses the layout and the compression before any work, and derives the facts that follow.
+//! Chooses the layout and the compression before any work, and derives further facts from them.
 
 use stratann_layout::BLOCK;
 
@@ -17,8 +17,8 @@ pub(super) struct Choice {
     pub(super) writer: Box<dyn NodeWriter>,
     pub(super) layout: Layout,
     pub(super) degree: usize,
-    /// The number of nodes that a page is expected to have, at least 1. Locality order has groups
-    /// of this size.
+    /// The expected number of nodes on a page, at least 1. The locality order makes groups of this
+    /// size.
     pub(super) nodes_per_page: usize,
     pub(super) space: Option<SpaceChoice>,
 }
@@ -32,8 +32,8 @@ pub(super) const CHOSEN: [Layout; 4] = [
 ];
 
 impl Choice {
-    /// The options decide first, then the preset, and then the size of the vectors and a sample of
-    /// them.
+    /// The options decide first, then the preset. If both leave the layout open, the size of the
+    /// vectors and a sample of them decide.
     pub(super) fn of(
         source: &dyn VectorSource,
         options: &BuildOptions,
@@ -53,8 +53,8 @@ impl Choice {
             Some(layout) => layout,
             None if !codes_fit => Layout::Inline,
             None if expected.are_packed() => Layout::Packed,
-            // Vectors in two parts have a compression of their own. So another explicit compression
-            // excludes them.
+            // Vectors in two parts have their own compression. So if the options name another
+            // compression, no layout with two parts is chosen.
             None if compression != Compression::Best => Layout::Decoupled,
             None => {
                 let coding = Coding::new(source, degree, compression)?;
@@ -77,7 +77,7 @@ impl Choice {
             let remedy = "Choose a layout with codes in memory, or another preset";
             return Err(Error::call("layout", layout, reason, remedy));
         }
-        // The choices above assume the usual degree. A longer list does not change their reasons.
+        // The layout was chosen for the usual degree, but its reasons also apply to longer lists.
         let space = match options.space {
             Some(budget) => {
                 let compression = match layout.composition().vectors {
@@ -154,7 +154,7 @@ fn check_search_memory(
     }
 }
 
-/// The compression of a preset is ignored if the layout has none.
+/// If a preset names a compression and the layout has none, the preset's compression is ignored.
 fn check_uncompressed(options: &BuildOptions, layout: Layout) -> Result<(), Error> {
     match options.compression {
         Some(asked @ (Compression::Paper | Compression::Best)) => {
@@ -236,7 +236,7 @@ mod tests {
             ..usual.clone()
         };
         assert_eq!(chosen(&alike, &paper), Layout::Decoupled);
-        // The memory suffices for all lists, but for nothing else.
+        // The memory suffices for all lists, but not for vectors.
         let little = BuildOptions {
             search_memory: Some(plan::least(384, 400 * 96) + 400 * 84),
             ..usual

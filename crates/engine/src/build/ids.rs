@@ -1,10 +1,10 @@
-//! The file of ids, which exists if ids are not node numbers. Its entries are in the order of ids.
+//! Writes the file of ids, which exists if ids are not node numbers. Its entries are ordered by id.
 //!
 //! ```text
 //!   id, node ──> sorted in the available memory (`sorter.rs`) ──> ids-…
 //! ```
 //!
-//! If the ids are exactly the numbers from 0 on, only the nodes are stored.
+//! If the ids are exactly the numbers from 0 on, the file stores only the nodes.
 
 use stratann_layout::ids::entry;
 use stratann_layout::{FileEntry, FileKind, IdsFile};
@@ -19,12 +19,12 @@ use crate::stores::writing::files::write_made;
 
 pub(crate) const LEAST_MEMORY: u64 = 1 << 20;
 const MOST_MEMORY: u64 = 64 << 20;
-/// The kind and the number of the scratch file. The file of ids itself has no number.
+/// The kind and the number of the scratch file. The final file of ids has no number.
 const SCRATCH: (FileKind, u32) = (FileKind::Ids, 0);
 const BETWEEN_LOOKS: usize = 1 << 16;
 
-/// Without such a file, the external id of each node is its number. `order` has the row of each
-/// node.
+/// Whether the external id of each node is its number, so that the index needs no file of ids.
+/// `order` has the row of each node.
 pub(super) fn are_nodes(order: &[u32], options: &BuildOptions) -> bool {
     let ids = options.ids.as_deref();
     let id = |row: u32| ids.map_or(u64::from(row), |ids| ids[row as usize]);
@@ -70,7 +70,8 @@ pub(crate) struct IdSorter<'a> {
 }
 
 impl<'a> IdSorter<'a> {
-    /// Entries beyond `memory` bytes are written to a file of the checkpoint.
+    /// At most `memory` bytes of entries are in memory. Further entries are written to a file of
+    /// the checkpoint.
     pub(crate) fn new(volume: &'a dyn Volume, checkpoint: &'a Checkpoint<'a>, memory: u64) -> Self {
         Self {
             volume,
@@ -90,7 +91,8 @@ impl<'a> IdSorter<'a> {
 
     /// Writes all entries, ordered by id. The call fails if an id occurs twice.
     pub(crate) fn finish(self) -> Result<FileEntry, Error> {
-        // As many different ids as numbers from 0 to the largest id are exactly these numbers.
+        // Ids are unique. So if there are as many ids as numbers from 0 to the largest id, the ids
+        // are exactly these numbers.
         let file = match self.largest.checked_add(1) == Some(self.count) {
             true => IdsFile::nodes_alone(self.count),
             false => IdsFile::pairs(self.count),

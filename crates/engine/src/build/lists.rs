@@ -8,11 +8,11 @@
 //!
 //! The saving for each edge grows by about the same number of bits with each doubling of the
 //! collection. With R=64, it is 2.6 bits for 4,096 rows of photo-sift-100k and 4.5 bits for all
-//! 100,000. For package-text, it is 1.3 bits, and 2.7 bits for all 40,000 rows. So graphs over two
-//! samples show the saving and its growth. To be safe, only a part of the growth counts
-//! ([`COUNTED`]).
+//! 100,000. For package-text, it is 1.3 bits for 4,096 rows, and 2.7 bits for all 40,000. So graphs
+//! over two samples show the saving and its growth. To be safe, the estimate counts only the share
+//! [`COUNTED`] of the growth.
 //!
-//! One thread builds both graphs, so that the same rows give the same degree each time.
+//! Each of both graphs is built by one thread, so that the same rows always give the same degree.
 
 use std::path::Path;
 
@@ -25,18 +25,18 @@ use crate::{Error, Order};
 
 const SAMPLED: usize = 4096;
 const SAMPLED_BYTES: usize = 32 << 20;
-/// The least number of rows for samples. With fewer rows, the whole index is small.
+/// The least number of rows for which samples are taken. With fewer rows, the whole index is small.
 const LEAST: usize = 4 * SAMPLED;
 const DEGREE: usize = 64;
 const BUILD_LIST: usize = 100;
 const COUNTED: f64 = 0.8;
-/// The mean bytes of a list's header and of the unused bits of its last byte, at most.
+/// An upper bound of the mean bytes of a list's header and of the unused bits of its last byte.
 const HEADER: f64 = 2.0;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ExpectedLists {
     rows: usize,
-    /// The bits for each edge that lists of [`DEGREE`] neighbours save.
+    /// The bits that lists of [`DEGREE`] neighbours save for each edge.
     saving: f64,
 }
 
@@ -45,8 +45,8 @@ impl ExpectedLists {
         Self { rows, saving: 0.0 }
     }
 
-    /// Without samples, the estimate is the upper bound: if the source or the memory is small, and
-    /// in input order.
+    /// The estimate is the upper bound if the source or the memory is small, or if the order is the
+    /// input order. Otherwise the estimate follows from samples.
     pub(super) fn of(
         source: &dyn VectorSource,
         coding: &Coding,
@@ -54,10 +54,10 @@ impl ExpectedLists {
     ) -> Result<Self, Error> {
         let rows = source.rows();
         let sampled = SAMPLED.min(SAMPLED_BYTES / source.row_bytes().max(1));
-        // The rows, their copies (`Points`), and the lists. Copies and lists need as much memory as
-        // the rows, or more.
+        // The memory for the rows, for their copies in `Points`, and for the lists. Copies and
+        // lists together need as much memory as the rows, or more.
         let takes = 4 * (sampled * (source.row_bytes() + 8 * DEGREE)) as u64;
-        // In input order, the neighbours of a node may have any numbers.
+        // In input order, the neighbours of a node may have any numbers, so lists save nothing.
         let is_ordered = options.order.unwrap_or(options.preset.order) == Order::Locality;
         if rows < LEAST || !is_ordered || options.memory.is_some_and(|memory| memory < 4 * takes) {
             return Ok(Self::bound(rows));
@@ -73,9 +73,9 @@ impl ExpectedLists {
     }
 
     pub(super) fn bits(&self, degree: usize) -> f64 {
-        // Lower bounds of measured shares. On photo-sift, package-text and package-wide, lists of
-        // 16 edges have .51 to .77 of the saving of lists of 64. Lists of 40 have .82 to .93, and
-        // lists of 88 have .95 and more.
+        // The shares are lower bounds of measured shares. On photo-sift, package-text and
+        // package-wide, lists of 16 edges have .51 to .77 of the saving of lists of 64. Lists of 40
+        // have .82 to .93, and lists of 88 have .95 and more.
         let counted = (degree as f64).clamp(16.0, 64.0);
         let share = match counted <= 40.0 {
             true => 0.5 + 0.3 * (counted - 16.0) / 24.0,
@@ -178,7 +178,8 @@ mod tests {
                 .unwrap()
                 .stats();
             let (expected, found) = (lists.bits(32), stats.bits_per_edge);
-            // Without samples, the estimate is 11.3 bits. Lists in locality order take 8 to 9 bits.
+            // Without samples, the estimate is 11.3 bits for each edge. Lists in locality order
+            // take 8 to 9 bits.
             assert!(
                 found < expected && expected < found + 1.2,
                 "{order}: {expected}, {found}"

@@ -23,15 +23,15 @@ use crate::stores::writing::files::write_stream;
 pub(super) const MEASURING: u64 = 24 << 20;
 
 impl Build<'_> {
-    /// No rows if the collection is small.
+    /// Samples the queries for the measurement. A small collection gives no queries.
     pub(super) fn sample_queries(&self, graph: &Constructed) -> Result<Vec<u8>, Error> {
         let rows = graph.rows.in_order(&graph.order, self.writing.source);
         if rows.rows() < measure::LEAST_ROWS {
             return Ok(Vec::new());
         }
         let sample = self.writing.sample(measure::sample_size(rows.rows()));
-        // Consecutive nodes may be near each other. So each half takes every second node of the
-        // sample.
+        // Consecutive nodes may be near each other. So the first half of the queries takes every
+        // second node of the sample, and the second half takes the others.
         let (first, second) = (sample.iter().step_by(2), sample.iter().skip(1).step_by(2));
         let nodes: Vec<u32> = first.chain(second).copied().collect();
         let mut queries = vec![0; nodes.len() * rows.row_bytes()];
@@ -39,7 +39,8 @@ impl Build<'_> {
         Ok(queries)
     }
 
-    /// Measures how many reads memory saves, unless the memory cap is too low for the codes.
+    /// Measures the reads that searches save with more memory, unless the cap is too low for the
+    /// codes.
     pub(super) fn measure(&self, manifest: &mut Manifest, queries: &[u8]) -> Result<(), Error> {
         let codes = match self.facts.layout.has_codes_in_records() {
             true => 0,

@@ -1,5 +1,4 @@
-//! Builds an index: a build makes a directory from rows, and the directory can be opened as an
-//! index.
+//! Builds an index: a build turns rows into a directory that can be opened as an index.
 //!
 //! ```text
 //!   facts.rs ─> graph::construct ─> sharing.rs ─> codebook ─> sweep.rs ─> navigation ─> MANIFEST
@@ -25,8 +24,8 @@
 //! `sharing.rs` and `sweep.rs` are in [`stores::writing`](crate::stores::writing).
 //!
 //! The manifest is written last and replaced atomically. So an interrupted build leaves no index
-//! that opens, and an index that it was to replace stays intact. A failed build removes its files,
-//! except savepoints ([`savepoint`](crate::savepoint)). After a crash, the next build removes them.
+//! that opens, and an existing index stays intact. A failed build removes its files, except
+//! savepoints ([`savepoint`](crate::savepoint)). After a crash, the next build removes the files.
 
 mod absent;
 mod again;
@@ -185,7 +184,8 @@ fn build_all(
     })
 }
 
-/// Calls `make` with the rows of a source, or with a placeholder and `true` if it has no rows.
+/// Calls `make` with the rows of a source and `false`. If the source has no rows, `make` gets a
+/// placeholder and `true`.
 fn with_rows<T>(
     source: &dyn VectorSource,
     options: &BuildOptions,
@@ -232,8 +232,8 @@ fn build_some(
         let unused = matches!(volume.exists(MANIFEST), Ok(false)) && savepoint::are_none(&*volume);
         if built.is_err() && unused {
             savepoint::remove_all(&*volume);
-            // The lock file is removed before the unlock. A process that waits for the lock then
-            // finds that the file is no longer the lock of the directory.
+            // The lock file is removed before the unlock. So a process that waits for the lock
+            // learns that the directory no longer has this lock file.
             let _ = volume.remove(LOCK_FILE);
         }
         drop(lock);
@@ -290,7 +290,7 @@ pub fn check_build(
     check_replaceable(&directory.name(), &directory.list()?, options.overwrite)
 }
 
-/// Refuses the one invalid id. An index of an earlier version may have this id.
+/// Refuses the one invalid id. An index of an earlier version may have a vector with this id.
 fn check_ids(ids: &[u64]) -> Result<(), Error> {
     match ids.iter().position(|&id| id == u64::MAX) {
         Some(row) => Err(Error::call(
@@ -303,7 +303,7 @@ fn check_ids(ids: &[u64]) -> Result<(), Error> {
     }
 }
 
-/// Scratch files are written to `scratch`, and need not survive a crash.
+/// Scratch files are written to the folder `scratch`, and need not survive a crash.
 fn build_in(
     volume: &Arc<dyn Volume>,
     scratch: &Path,
@@ -351,7 +351,7 @@ fn build_in(
     };
     let savepoints = match replaces {
         false => Savepoints::of(&**volume, source, options, progress)?,
-        // A merge neither uses savepoints nor writes any.
+        // A merge neither reads nor writes savepoints.
         true => None,
     };
     let mut stages = Vec::new();
@@ -384,7 +384,7 @@ fn build_in(
     drop(build);
     match &built {
         // If a crash may restore the previous index, a later build may need the savepoints. A merge
-        // keeps the savepoints of a build that will replace the index.
+        // does not remove savepoints, because they belong to a build that will replace the index.
         Ok((_, committed)) if committed.trouble.is_none() && !merges => {
             savepoint::remove_all(&**volume);
         }
@@ -421,12 +421,12 @@ impl Made {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Carried<'a> {
-    /// The position in the log from which the records are not among the rows.
+    /// The rows have all changes of the log before this position.
     pub(crate) log_from: LogFrom,
     /// The largest id that the index has ever had, plus 1.
     pub(crate) next_id: u64,
     pub(crate) known: Option<&'a dyn graph::Known>,
-    /// Unchanged segments of vectors. Their rows come first, and the rows keep their order.
+    /// The segments of vectors that stay unchanged. Their rows come first, and their order stays.
     pub(crate) kept: &'a [KeptSegment],
     pub(crate) rows: Option<&'a dyn CarriedRows>,
     pub(crate) given_codebook: bool,
@@ -438,7 +438,7 @@ impl Carried<'_> {
         Self {
             log_from: LogFrom {
                 number: checkpoint.next_log(),
-                // The first record in that log may have any sequence number.
+                // The first record in this log may have any sequence number.
                 sequence: 0,
             },
             next_id: 0,
@@ -499,12 +499,12 @@ struct Next<'a> {
     placeholder: bool,
 }
 
-/// Gets the manifest when all other files are written, and may refuse it. It prepares all that the
-/// index needs after the commit, since no later step may fail.
+/// A function that receives the manifest after all other files were written, and may refuse it. It
+/// must prepare all that the index needs after the commit, because no later step may fail.
 pub(crate) type Ready<'a> = &'a mut dyn FnMut(&Manifest) -> Result<(), Error>;
 
-/// Builds the next checkpoint of an index whose lock the caller has. After the commit, no step
-/// fails, and no interruption is checked.
+/// Builds the next checkpoint of an index. The caller must have the lock of the index. After the
+/// commit, no step fails, and `progress` cannot interrupt.
 pub(crate) fn rebuild(
     volume: &Arc<dyn Volume>,
     scratch: &Path,
@@ -572,7 +572,8 @@ impl Build<'_> {
             if !full || !savepoint::are_in(&**build.volume) {
                 return written;
             }
-            // The index needs the space more than the savepoints, and their content is in memory.
+            // The index needs the space more than the savepoints do, and their content is still in
+            // memory.
             build.writing.progress.warn(
                 "no space for the pages; the savepoints are removed, and the pages are written again",
             );
@@ -673,7 +674,7 @@ impl Build<'_> {
                 segment_bytes: options.segment_bytes,
                 navigation: options.navigation,
                 low_codes: match codebook.low_codes() {
-                    // Nested codes were once the only kind of low codes.
+                    // In earlier versions, nested codes were the only low codes, and had no name.
                     None | Some(LowCodes::Nested) => String::new(),
                     Some(low_codes) => low_codes.to_string(),
                 },
@@ -683,13 +684,14 @@ impl Build<'_> {
         };
         begin_state(&mut manifest)?;
         let parts = graph.stats.parts;
-        // The codes of the open index need the memory of the graph.
+        // The measurement opens the index, whose codes need the memory of the graph.
         drop(graph);
         self.stage("measuring", |build| build.measure(&mut manifest, &queries))?;
         let takes_place = ready.is_none();
         match ready {
             Some(ready) => self.stage("opening", |_| ready(&manifest))?,
-            // The new index cannot resume an insert into the index that it replaces.
+            // The record of an unfinished insert belongs to the replaced index. The new index
+            // cannot resume it.
             None => inserts::replace(&**self.volume, manifest.state.as_deref())?,
         }
         let bytes = manifest.files.iter().map(|entry| entry.length).sum();
@@ -701,8 +703,8 @@ impl Build<'_> {
         }
         let committing = Instant::now();
         let committed = self.writing.checkpoint.commit(&manifest)?;
-        // After the commit, no step may fail. A crash that restores the previous index restores its
-        // recorded inserts too.
+        // After the commit, no step may fail. If a crash may still restore the previous index, the
+        // records of its inserts stay.
         if takes_place && committed.trouble.is_none() {
             inserts::forget_replaced(&**self.volume);
         }
@@ -804,7 +806,7 @@ fn next_id(source: &dyn VectorSource, options: &BuildOptions, carried: &Carried<
     })
 }
 
-/// The checks are weaker for rows that an index has already accepted.
+/// For rows that an index has already accepted, the checks are weaker.
 fn check_of(replaces: bool) -> Check {
     match replaces {
         true => check_stored_rows,

@@ -56,7 +56,8 @@ impl Build<'_> {
             vectors,
             step: None,
         };
-        // If codes are in the records, seeds are ranked by exact distances.
+        // If codes are in the records, searches rank the nodes of this graph by exact distances. So
+        // vectors are not rounded.
         let file = match self.facts.layout.has_codes_in_records() {
             true => file,
             false => rounded(

@@ -40,7 +40,7 @@ pub struct BuildPlan {
     pub storage: u64,
     /// The bytes of `storage` that attributes and payloads take.
     pub attributes: u64,
-    /// The bytes of scratch files during the build, beside `storage`.
+    /// The bytes of scratch files during the build, in addition to `storage`.
     pub scratch: u64,
     /// The least memory for searches, in bytes.
     pub search_memory: u64,
@@ -125,7 +125,7 @@ fn plan_of(source: &dyn VectorSource, options: &BuildOptions) -> Result<BuildPla
                 memory: needs,
                 least_memory: needs,
                 storage: clusters.most_bytes(source),
-                // If rows have no random access, a build first copies them.
+                // If the source has no random access, a build first copies its rows.
                 scratch: match source.has_random_access() {
                     true => 0,
                     false => plan.raw_bytes,

@@ -1,19 +1,18 @@
 //! Decides before the build whether vectors are stored in two parts, by a sample of the rows.
 //!
 //! ```text
-//!   a sample ──> leading parts at a middling step ──> how many nodes with them fit a page,
-//!           │                                         compared with whole vectors
-//!           └──> lengths of rows ──────────────────> whether a step suits all of them
+//!   a sample ──> leading parts at a middle step ──> nodes on a page, compared with whole vectors
+//!           └──> lengths of vectors ──────────────> whether a step suits all vectors
 //! ```
 //!
-//! The limits follow from searches on package-text, with graphs of the same R and L, and memory
-//! from the codes alone to the whole index (`bench/budgets.toml`). Leading parts need the fewest
-//! reads, with one exception: memory has space for all lists, but for less than a third of the
-//! pages with leading parts. Whole vectors apart from lists then need a tenth fewer reads at recall
-//! .97, but cannot reach .99.
+//! The limits follow from searches on package-text, with graphs of the same R and L
+//! (`bench/budgets.toml`). Memory ranged from the codes alone to the whole index. Leading parts
+//! need the fewest reads, except if memory has space for all lists, but for less than a third of
+//! the pages with leading parts. Then whole vectors that are stored apart from lists need a tenth
+//! fewer reads at recall .97, but cannot reach .99.
 //!
-//! The steps of a leading part must be small compared with the length of a row. A much shorter row
-//! loses its direction. A much longer row exceeds the range of the steps.
+//! The steps of a leading part must be small compared with the length of the vector. A vector much
+//! shorter than most loses its direction. A much longer vector exceeds the range of the steps.
 
 use stratann_codec::NestedModel;
 use stratann_vector::to_f32;
@@ -22,21 +21,22 @@ use crate::Error;
 use crate::data::VectorSource;
 use crate::stores::writing::coding::Coding;
 
-/// With leading parts, a page must have at least this multiple of the nodes with whole vectors.
+/// A page with leading parts must have at least this many times the nodes of a page with whole
+/// vectors.
 const MORE_ON_A_PAGE: f64 = 2.0;
 /// The largest factor between the length of a row and the median length.
 const OFF: f32 = 2.0;
-/// The share of rows that may exceed this factor.
+/// The largest share of rows that may exceed the factor `OFF`.
 const EXCEPTIONS: f64 = 0.01;
-/// The largest share of rows whose leading parts do not locate all elements.
+/// The largest share of rows whose leading parts do not bound the values of all elements.
 const VAGUE: f64 = 0.01;
 const LEAST: usize = 256;
-/// If this share of the pages with leading parts fits into memory, leading parts need fewer reads
-/// than vectors apart from lists.
+/// If memory has space for this share of the pages with leading parts, leading parts need fewer
+/// reads than whole vectors apart from lists.
 const ROOM: f64 = 1.0 / 3.0;
 
-/// Whether searches read less with vectors in two parts. `spare` is the memory of searches beyond
-/// their minimum, if it is known.
+/// Whether searches read less if vectors are stored in two parts. `spare` is the memory of searches
+/// beyond the minimum, if it is known.
 pub(super) fn is_worth_it(
     source: &dyn VectorSource,
     coding: &Coding,
@@ -50,8 +50,8 @@ pub(super) fn is_worth_it(
         return Ok(false);
     }
     let models = coding.nested_of(&sample);
-    // The models are ordered from the coarsest step to the finest. The build chooses the step when
-    // the graph exists.
+    // The models are ordered from the coarsest step to the finest. The build chooses its step only
+    // after the graph exists.
     let Some(model) = models.get(models.len() / 2) else {
         return Ok(false);
     };
@@ -144,11 +144,12 @@ mod tests {
         );
         let texts = Matrix::read(&VectorFile::open(path).unwrap()).unwrap();
         let coding = Coding::new(&texts, 64, Compression::Best).unwrap();
-        // The spare memory, for a sample of a twentieth of the 40,000 rows. Codes have 96 bytes.
+        // The sample is a twentieth of the 40,000 rows, so the spare memory is divided by 20. Codes
+        // have 96 bytes.
         let spare = |budget: u64| (budget - plan::least(384, 40_000 * 96)) / 20;
         let fit = |budget| is_worth_it(&texts, &coding, 83.0, Some(spare(budget))).unwrap();
         let chosen = [14, 17, 26, 42, 74].map(|megabytes| fit(megabytes * 1_000_000));
-        // With 17 MB, all lists fit into memory, and little else.
+        // With 17 MB, memory has space for all lists, but for few pages with leading parts.
         assert_eq!(chosen, [true, false, true, true, true]);
     }
 

@@ -1,5 +1,5 @@
-//! The *placeholder* is the one node of an index that was built of no rows. So no walk, page or
-//! table has to handle an index without nodes.
+//! The *placeholder* is the one node of an index that was built of no rows. So walks, pages and
+//! tables always have a node.
 //!
 //! A placeholder is dead from the beginning. A walk passes through it, no search returns it, and
 //! the first merge removes it. Reader feature bit 3 in the MANIFEST marks it.
@@ -28,7 +28,7 @@ pub(super) struct Placeholder<'a> {
 }
 
 impl<'a> Placeholder<'a> {
-    /// `none` has the dimension and the element type of the vectors.
+    /// `none` is a source without rows, and has the dimension and the element type of the vectors.
     pub(super) fn of(none: &'a dyn VectorSource, metric: Metric) -> Result<Self, Error> {
         check_dimension(none)?;
         let (element, dim) = (none.element(), none.dim());
@@ -84,7 +84,8 @@ fn one(element: Element) -> &'static [u8] {
 }
 
 impl BuildOptions {
-    /// The call fails if the options have ids, or a space budget, from which no degree follows.
+    /// The call fails if the options have ids or a space budget. No degree follows from a space
+    /// budget without vectors.
     pub(super) fn of_placeholder(&self) -> Result<Self, Error> {
         check_ids(self.ids.as_deref().unwrap_or_default(), 0)?;
         if let Some(space) = self.space {

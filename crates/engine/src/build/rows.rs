@@ -21,7 +21,7 @@ const BETWEEN_LOOKS: usize = 1 << 12;
 pub(crate) trait CarriedRows: Sync + fmt::Debug {
     fn schema(&self) -> Schema;
 
-    /// Empty if the row has no attributes.
+    /// The encoded row of attributes; empty if the vector has no attributes.
     fn bytes(&self, row: usize) -> Result<Cow<'_, [u8]>, Error>;
 }
 
@@ -32,7 +32,6 @@ pub(crate) enum Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// The rows are checked before the work begins.
     pub(super) fn of(
         source: &'a dyn RowSource,
         vectors: usize,

@@ -6,14 +6,14 @@
 //! ```
 //!
 //! R is the largest degree with which the index is expected to fit into the budget. Compressed
-//! lists are small: an edge takes 9 to 13 bits, a vector of 384 floats 1.3 kB. On package-text, an
-//! index with R=96, L=200 is 2 % larger than with R=64, L=100, and searches read a fifth less at
-//! the same recall (`docs/measured.md`). L grows with R, since a longer list helps only if the
-//! build searches farther.
+//! lists are small: an edge takes 9 to 13 bits, and a vector of 384 floats takes 1.3 kB. On
+//! package-text, an index with R=96, L=200 is 2 % larger than with R=64, L=100, but searches read a
+//! fifth less at the same recall (`docs/measured.md`). L grows with R, because longer lists help
+//! only if the build searches farther.
 //!
-//! In locality order, lists take fewer bytes than the bound of their Elias-Fano code. So their size
-//! is estimated from graphs over two samples of the rows (`lists.rs`). The estimate is about one
-//! percent of the index too high.
+//! In locality order, lists take fewer bytes than the bound of their Elias-Fano code. So `lists.rs`
+//! estimates their size from graphs over two samples. The estimated size of the index is about one
+//! percent too high.
 
 use serde::Serialize;
 use stratann_layout::IdsFile;
@@ -26,19 +26,19 @@ use crate::stores::VectorsAt;
 use crate::stores::writing::coding::Coding;
 use crate::{Compression, Error, Layout, Order};
 
-/// The degrees that are tried. Larger degrees were not measured. Smaller degrees do not connect the
-/// graph.
+/// The degrees that are tried. Larger degrees were not measured, and with smaller degrees the graph
+/// is not connected.
 const DEGREES: [usize; 11] = [96, 88, 80, 72, 64, 56, 48, 40, 32, 24, 16];
-/// The bytes of a node beside list, vector and code: id, lengths, and a share of headers and
-/// counts.
+/// The bytes of a node in addition to list, vector and code: its id, its lengths, and its share of
+/// headers and counts.
 const BESIDE: f64 = 10.0;
 const FILLED: f64 = 0.97;
-/// The share that is used on pages with a few whole vectors.
+/// The used share of pages with a few whole vectors.
 const FILLED_APART: f64 = 0.95;
-/// The share that is used in blocks of trailing parts. A part may continue in the next block.
+/// The used share of blocks with trailing parts. A trailing part may continue in the next block.
 const FILLED_RUNNING: f64 = 0.985;
-/// In the layered layout on package-text and package-wide, the actual size was .992 to 1.002 of the
-/// estimate.
+/// A factor of the estimate, to be safe. In the layered layout on package-text and package-wide,
+/// the actual size was .992 to 1.002 of the estimate.
 const MARGIN: f64 = 1.005;
 /// The bytes that do not depend on the number of nodes: headers, models, manifest.
 const FIXED: u64 = 32 << 10;
@@ -79,7 +79,7 @@ impl Expectation {
         code_bytes: usize,
         options: &BuildOptions,
     ) -> Result<Self, Error> {
-        // The navigation graph has a second copy of its nodes' vectors.
+        // The navigation graph has a second copy of the vectors of its nodes.
         let in_navigation = match layout.has_codes_in_records() {
             true => source.row_bytes(),
             // In this navigation graph, a vector is rounded to one byte for each dimension.
@@ -136,7 +136,7 @@ impl Expectation {
             let node = node + navigation + ids;
             // Each part of a code has 256 centroids of floats.
             let codebook = 256 * 4 * dim as u64;
-            // If codes are in the records, another file has the codes of the entry points.
+            // If codes are in the records, an additional file has the codes of the entry points.
             let entries = match layout.has_codes_in_records() {
                 true => entry_points.min(rows) * (4 + code_bytes),
                 false => 0,
@@ -164,8 +164,8 @@ impl Expectation {
     }
 }
 
-/// The largest degree with which an index is expected to take at most `budget` bytes. An error has
-/// the expected size with the smallest degree.
+/// The largest degree with which an index is expected to take at most `budget` bytes. If no degree
+/// fits, the error names the expected size with the smallest degree.
 pub(super) fn largest_degree(
     source: &dyn VectorSource,
     coding: &Coding,
@@ -203,9 +203,9 @@ pub(super) fn largest_degree(
     })
 }
 
-/// The bytes on pages of a record with a leading part, which does not span pages. Many records fill
-/// a page well. If few records share a page, a finer step (`precision.rs`) fills the page, up to
-/// one bit for each element.
+/// The page bytes that a record with a leading part takes. Such a record does not span pages. Many
+/// small records fill a page well. If only few records fit on a page, `precision.rs` chooses a
+/// finer step, which fills the page with at most one more bit for each element.
 fn shared_pages(record: f64, dim: usize) -> f64 {
     match stratann_layout::BLOCK as f64 / record {
         8.0.. => record / FILLED,
@@ -214,7 +214,7 @@ fn shared_pages(record: f64, dim: usize) -> f64 {
     }
 }
 
-/// A record that does not span blocks takes a share of one block, or whole blocks.
+/// The storage bytes that a record takes, if records do not span blocks.
 fn whole_blocks(record: f64) -> f64 {
     let block = stratann_layout::BLOCK as f64;
     match (block / record).floor() {

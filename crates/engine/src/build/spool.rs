@@ -1,4 +1,4 @@
-//! A file of vectors that grows, if the number of rows is not known beforehand.
+//! A file of vectors that grows, for rows whose number is not known beforehand.
 
 use std::fs::File;
 use std::io::{BufWriter, Seek, Write};
@@ -23,7 +23,7 @@ impl Spool {
         let path = folder.join(format!("rows.{}", extension(element)));
         let failed = |source| cannot_write(&path, source);
         let mut file = BufWriter::with_capacity(PIECE, File::create(&path).map_err(failed)?);
-        // The call of `finish` writes the number of rows here.
+        // These bytes are a placeholder. `finish` writes the number of rows here.
         file.write_all(&[[0; 4], (dim as u32).to_le_bytes()].concat())
             .map_err(failed)?;
         Ok(Self {

@@ -1,4 +1,5 @@
-//! Builds that crash, fail or are interrupted leave the earlier index, or no index that opens.
+//! Tests that a failed build leaves the earlier index, or no index that opens. Builds crash, fail,
+//! or are interrupted.
 
 mod decode;
 mod ids;
@@ -84,7 +85,7 @@ fn files_in(volume: &SimVolume) -> usize {
     files
 }
 
-/// All vectors of the index must be unchanged.
+/// The number of vectors in the index, if it opens. Each vector must be unchanged.
 fn vectors_in(volume: &SimVolume) -> Option<usize> {
     let index = match Index::open_in(
         Arc::new(volume.clone()),
@@ -103,7 +104,7 @@ fn vectors_in(volume: &SimVolume) -> Option<usize> {
         source.read(id as usize, &mut row).unwrap();
         assert_eq!(vector, &row);
     }
-    // Searches for all vectors would take most of the test's time.
+    // A search for each vector would take most of the test's time.
     let options = SearchOptions {
         k: 1,
         list: 30,
@@ -125,7 +126,7 @@ fn a_crash_at_any_write_or_sync_leaves_the_old_index_or_the_new_one() {
 
 #[test]
 fn nor_does_a_crash_where_roles_are_on_disks_of_their_own() {
-    // The other layouts have no files of another role.
+    // The other layouts have no files of further roles.
     let most = [Layout::Decoupled, Layout::Inline];
     for layout in Layout::ALL {
         if slow() || most.contains(&layout) {
@@ -153,7 +154,7 @@ fn known(volume: &SimVolume) -> usize {
     inserts::of_index(volume, state.as_deref()).unwrap().len()
 }
 
-/// An earlier index that a crash may restore must have its recorded inserts.
+/// If a crash may restore the earlier index, its recorded inserts must stay.
 #[test]
 fn a_build_that_may_not_be_durable_keeps_what_the_index_before_knows_of_inserts() {
     let folder = tempfile::tempdir().unwrap();
@@ -185,7 +186,7 @@ fn a_build_that_may_not_be_durable_keeps_what_the_index_before_knows_of_inserts(
     }
 }
 
-/// A second build, which replaces an index, crashes at each operation.
+/// Replaces an index by a second build, which crashes at each operation in turn.
 fn crash_everywhere(layout: Layout, before: SimVolume) {
     let folder = tempfile::tempdir().unwrap();
     let build = |volume: &SimVolume, n| build_rows(volume, n, layout, folder.path(), &Silent);
@@ -205,7 +206,7 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
         {
             let image = crashed.volume.crash_image(seed, mode);
             let found = vectors_in(&image);
-            // The earlier index can resume its insert. The new index cannot.
+            // The earlier index can resume its recorded insert. The new index cannot.
             let place = format!("{layout}, operation {at}, {mode:?}, seed {seed}");
             match found {
                 Some(150) => {
@@ -236,9 +237,9 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
             if seed == 0 && (slow() || at % 6 == 0) {
                 build(&image, 170).unwrap();
                 assert_eq!(vectors_in(&image), Some(170));
-                // MANIFEST, codebook, navigation graph, and codes or entry points. Each of two
-                // segments has vectors and chunks. If nodes have another order than rows, a file of
-                // ids follows.
+                // Four files are always there: MANIFEST, codebook, navigation graph, and codes or
+                // entry points. Each of two segments has a file of vectors and a file of chunks. A
+                // file of ids is there if the order of nodes is not the order of rows.
                 let files = match layout {
                     Layout::Coupled | Layout::Inline | Layout::Csr => 4 + 1,
                     Layout::Packed => 4 + 2,
@@ -260,7 +261,8 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
 fn a_crash_in_the_first_build_leaves_nothing_that_opens_half() {
     let folder = tempfile::tempdir().unwrap();
     let volumes = [(SimVolume::new as fn() -> SimVolume, 1), (four_disks, 4)];
-    // The layouts that have every role are also tested on several disks.
+    // Between them, these layouts have files of every role, so they are also tested on several
+    // disks.
     let most = [Layout::Decoupled, Layout::Inline];
     for (layout, (new, disks)) in Layout::ALL
         .into_iter()
@@ -311,7 +313,8 @@ fn a_full_disk_is_an_error_and_the_old_index_stays() {
             build(&volume, 220).unwrap();
             assert_eq!(vectors_in(&volume), Some(220), "{layout}");
         }
-        // The build creates and writes each file, so at least these operations must fail.
+        // The build creates and writes each file. So at least two operations for each file must
+        // fail.
         assert!(
             (refused + 1) * step > 2 * files,
             "{layout}: {refused} of {files} files"
@@ -333,7 +336,7 @@ impl Progress for Impatient {
 
 #[test]
 fn an_interruption_at_any_point_leaves_only_the_old_index() {
-    // `inline` encodes all nodes before it writes the first one. The other layout writes the most
+    // `inline` encodes all nodes before it writes the first node. `MOST_FILES` writes the most
     // files.
     for layout in [Layout::Inline, MOST_FILES] {
         interrupt_everywhere(layout);
@@ -412,8 +415,8 @@ fn a_commit_that_may_not_be_durable_keeps_both_indexes() {
         let start = before.operations();
         let whole = before.fork();
         build_rows(&whole, 220, MOST_FILES, folder.path(), &Silent).unwrap();
-        // The disks fail from one operation on, and a crash follows at once. By default, every
-        // second operation is tried on one disk, and the others on four disks.
+        // The disks fail from operation `at` on, and a crash follows at once. By default, one disk
+        // tries every second operation, and four disks try the others.
         let operations = whole.operations() - start;
         for at in (first % step(2) as u64..operations).step_by(step(2)) {
             let volume = before.fork();

@@ -1,4 +1,4 @@
-//! The codebook of a build. A caller or a savepoint has it, or the build trains it.
+//! The codebook of a build: given by the caller, read from a savepoint, or trained by the build.
 
 use stratann_vector::{Training, to_f32};
 
@@ -68,7 +68,7 @@ impl Build<'_> {
         Codebook::of_sample(floats, dim, code_bytes, metric, &training, low_codes)
     }
 
-    /// The floats of the sample. Each thread also has the floats of one chunk of each row.
+    /// The bytes of the sample as floats. Each thread also has a copy of one chunk of dimensions.
     pub(super) fn training_bytes(&self) -> u64 {
         if self.writing.options.codebook.is_some() {
             return 0;

@@ -9,9 +9,9 @@ use stratann_tier::{LOCK_FILE, TierError};
 use crate::durable::are_of_first_build;
 use crate::{Error, bounds, savepoint, stored};
 
-/// Whether a build that replaces nothing may begin in the directory `path`. It may if nothing
-/// exists there, or only files of a first build. It may not in an index, a directory of other
-/// files, or an index with changes whose manifest is missing.
+/// Whether a build that replaces nothing may begin in the directory `path`. The directory may be
+/// missing, or may have only files of an interrupted first build. It must not have an index, other
+/// files, or files of a changed index whose manifest is missing.
 ///
 /// # Errors
 /// The call fails if the path cannot be examined, or if its entries cannot be listed.
@@ -32,14 +32,14 @@ pub fn is_vacant(path: impl AsRef<Path>) -> Result<bool, Error> {
     if stranger(&names).is_some() {
         return Ok(false);
     }
-    // A build writes only files, and their names are valid text.
+    // A build writes no folders, and the names of its files are valid UTF-8.
     let names = names.iter().filter_map(|name| name.to_str());
     let files = names.filter(|&name| name != LOCK_FILE && !path.join(name).is_dir());
     Ok(are_of_first_build(files))
 }
 
-/// The directory has neither an index nor a lock file of an interrupted build. A folder of several
-/// indexes must not become an index.
+/// Fails if the directory has foreign files, so that a folder of several indexes never becomes an
+/// index. An index, a lock file or a savepoint in the directory shows that a build has begun there.
 pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
     match stranger(&entries(path)?) {
         None => Ok(()),
@@ -52,7 +52,7 @@ pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// None if the directory does not exist.
+/// The names in the directory; none if the directory does not exist.
 fn entries(path: &Path) -> Result<Vec<OsString>, Error> {
     let failed = |source| TierError::io("list", path.display().to_string(), 0, 0, source);
     let entries = match path.read_dir() {
@@ -64,7 +64,7 @@ fn entries(path: &Path) -> Result<Vec<OsString>, Error> {
     Ok(names.collect::<Result<_, _>>().map_err(failed)?)
 }
 
-/// A name in a directory in which no build has begun.
+/// Any name in the directory, unless a build has begun there.
 fn stranger(names: &[OsString]) -> Option<&OsString> {
     let is_savepoint = |name: &OsString| name.to_str().is_some_and(savepoint::is_savepoint);
     let is_begun = |name: &OsString| name == MANIFEST || name == LOCK_FILE || is_savepoint(name);

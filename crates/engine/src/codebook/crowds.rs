@@ -86,7 +86,7 @@ fn spread(count: usize) -> impl Iterator<Item = usize> {
     (0..pilots).map(move |i| i * count / pilots)
 }
 
-/// `None` if there are few rows, or if rows are spread evenly.
+/// The weight of each row. `None` if there are few rows, or if rows are spread evenly.
 pub(crate) fn weights(rows: &[f32], dim: usize, threads: usize) -> Option<Vec<f32>> {
     let count = rows.len() / dim;
     if count < LEAST_ROWS {
@@ -107,7 +107,7 @@ pub(crate) fn weights(rows: &[f32], dim: usize, threads: usize) -> Option<Vec<f3
     Some(apart.into_iter().map(weight).collect())
 }
 
-/// `None` if less than the share `share` of the rows is uneven.
+/// The upper quartile of `apart`. `None` if less than the share `share` of the rows is uneven.
 fn wide(apart: &[f32], share: f64) -> Option<f32> {
     let mut sorted: Vec<f32> = apart.to_vec();
     sorted.sort_unstable_by(f32::total_cmp);
@@ -154,7 +154,8 @@ mod tests {
     #[test]
     fn even_rows_have_no_weights() {
         assert_eq!(weights(&rows(2000, 1.0, 1), 8, 1), None);
-        // A few rows near each other, equal rows, and too few rows have no weights either.
+        // If a few rows are near each other, if rows are equal, or if there are too few, rows have
+        // no weights either.
         let mut few = rows(2000, 1.0, 2);
         for x in &mut few[..8 * 60] {
             *x *= 0.001;

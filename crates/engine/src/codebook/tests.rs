@@ -1,4 +1,5 @@
-//! Codebook files are read as they were written, and refused if they are damaged or contradictory.
+//! Tests that codebook files are read as they were written, and refused if they are damaged or
+//! contradictory.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -91,8 +92,8 @@ fn names(folder: &Path) -> Vec<String> {
 fn what_is_written_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("space.codebook");
-    // Chunks of equal widths and of different widths, and codes of one byte up to as many bytes as
-    // dimensions.
+    // Some codebooks have chunks of equal widths, and others of different widths. Codes have from
+    // one byte to one byte for each dimension.
     for (dim, code_bytes) in [(8, 4), (DIM, CODE), (5, 1), (5, 5), (1, 1)] {
         let codebook = train(&floats(300, dim, 1.0), &options(code_bytes));
         assert_eq!((codebook.dim(), codebook.code_bytes()), (dim, code_bytes));
@@ -100,7 +101,7 @@ fn what_is_written_is_read() {
         assert_same(&Codebook::read(&path).unwrap(), &codebook);
         assert_eq!(names(folder.path()), ["space.codebook"]);
     }
-    // If a codebook was read from a file, a write gives the same bytes.
+    // If a codebook is read from a file and written again, the bytes are the same.
     let bytes = fs::read(&path).unwrap();
     Codebook::read(&path).unwrap().write(&path).unwrap();
     assert_eq!(fs::read(&path).unwrap(), bytes);
@@ -202,8 +203,8 @@ fn a_shape_that_does_not_fit_the_centroids_is_refused() {
     let (fields, payload) = small().file();
     let (dim, code_bytes) = (DIM as u32, CODE as u32);
     Codebook::read(file(folder.path(), &payload, &fields)).unwrap();
-    // 256 centroids of 2^30 dimensions take 2^40 bytes, and those with 2^32 - 1 dimensions about
-    // 2^42.
+    // 256 centroids of 2^30 dimensions take 2^40 bytes. With 2^32 - 1 dimensions, they take about
+    // 2^42 bytes.
     for (dim, code_bytes) in [
         (dim + 1, code_bytes),
         (dim - 1, code_bytes),
@@ -286,7 +287,7 @@ fn that_of_an_index_is_read_like_any_other() {
     };
     for layout in [Layout::Coupled, Layout::Inline] {
         let (codebook, bytes) = of_index(&build(&base, &format!("{layout}"), layout, None));
-        // All copies of the codebook are the same file.
+        // Indexes that share a codebook have the same bytes in their codebook files.
         let name = format!("{layout}-other");
         let (shared, copy) = of_index(&build(&other, &name, layout, Some(&codebook)));
         assert_same(&shared, &codebook);
@@ -351,7 +352,7 @@ fn under_cosine_rows_count_by_their_direction() {
         };
         self::train(&floats(700, DIM, scale), &options)
     };
-    // With a power of two, the directions are exactly the same.
+    // If vectors are scaled by a power of two, their directions stay exactly the same.
     assert_same(&train(4.0, Metric::Cosine), &train(1.0, Metric::Cosine));
     let longer = train(4.0, Metric::L2);
     assert_ne!(longer.hash(), train(1.0, Metric::L2).hash());

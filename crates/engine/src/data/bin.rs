@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A file whose name ends with `.crop_nb_N` has the first N rows of a larger file. Its header may
-//! be that file's.
+//! be the header of the larger file.
 
 use super::DataError;
 use super::output::Output;
@@ -24,7 +24,6 @@ pub(super) const HEADER: u64 = 8;
 
 const PIECE: usize = 1 << 20;
 
-/// Neither the number of rows nor the dimension may be zero.
 pub(super) fn read_header(file: &File, length: u64, name: &str) -> Result<(u32, u32), DataError> {
     let (rows, dim) = read_any_header(file, length, name)?;
     check_not_empty(name, u64::from(rows), u64::from(dim))?;

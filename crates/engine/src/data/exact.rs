@@ -18,7 +18,7 @@ use std::collections::BinaryHeap;
 use stratann_tier::ask_for_memory;
 use stratann_vector::{Kernel, Metric};
 
-/// The bytes of a block of the base. While one is searched, another is read.
+/// The bytes of a block of the base. While one block is searched, the next block is read.
 const BLOCK: usize = 4 << 20;
 
 /// A part of a block. It stays in the L2 cache while a thread compares it with all of its queries.
@@ -155,7 +155,8 @@ pub fn check_brute_force(
     Ok(())
 }
 
-/// The tables of the nearest rows of each query grow by doubling.
+/// Asks for the memory of an exact search. For each query, the table of nearest rows grows by
+/// doubling.
 fn ask(
     base: &dyn VectorSource,
     queries: &dyn VectorSource,
@@ -217,7 +218,6 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// The first row of `block` has the number `first`.
     fn scan(&mut self, mut first: u32, block: &[u8], progress: &dyn Progress) {
         for tile in block.chunks(self.distances.len() * self.row_bytes) {
             if progress.interrupted() {
@@ -250,8 +250,8 @@ fn keep_best(best: &mut BinaryHeap<u64>, k: usize, first: u32, distances: &[f32]
         distance_of(limit)
     };
     for (at, &distance) in distances.iter().enumerate() {
-        // An earlier row at the same distance comes first. Almost all rows are rejected before a
-        // key is made.
+        // If distances are equal, the earlier row comes first. Almost all rows are rejected before
+        // a key is made.
         if distance >= limit_distance && limit != u64::MAX {
             continue;
         }

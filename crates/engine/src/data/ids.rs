@@ -12,7 +12,7 @@ const PIECE: usize = 1 << 20;
 ///
 /// # Errors
 /// The call fails if the file cannot be read or has another array, or if a number is negative or
-/// 2^64-1, since these are no ids.
+/// 2^64-1. Such numbers are no ids.
 pub fn read_ids(path: impl AsRef<Path>) -> Result<Vec<u64>, DataError> {
     let path = path.as_ref();
     let name = path.display().to_string();
@@ -46,7 +46,7 @@ pub fn read_ids(path: impl AsRef<Path>) -> Result<Vec<u64>, DataError> {
         format!("its header says {count} ids")
     })?;
     let signed = header.descr.starts_with("<i");
-    // The length of the file was checked.
+    // The length of the file was checked, so `count` is not too large.
     let mut ids = Vec::with_capacity(count as usize);
     let mut piece = vec![0; PIECE];
     let mut offset = start;

@@ -192,7 +192,6 @@ pub(super) struct Array {
 }
 
 impl Array {
-    /// Whether rows need no conversion.
     fn is_plain(self, element: Element) -> bool {
         self.width == element.size() && !self.big_endian && !self.fortran
     }
@@ -277,7 +276,7 @@ impl Array {
     }
 }
 
-/// The element type of a dtype, and its form in the file. `None` if vectors cannot have it.
+/// The element type of a dtype, and its form in the file. `None` if vectors cannot have this dtype.
 fn element(descr: &str) -> Option<(Element, Array)> {
     let (order, kind) = descr.split_at_checked(1).unwrap_or((descr, ""));
     let (element, width) = match (order, kind) {
@@ -305,7 +304,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Parses the dictionary. `None` if a key is missing, or if there is another key.
+    /// Parses the dictionary. `None` if a key is missing, or if a key is unknown.
     fn parse(text: &str) -> Option<Header> {
         let (mut descr, mut fortran_order, mut shape) = (None, None, None);
         let mut rest = Literal(text);
@@ -606,7 +605,8 @@ mod tests {
             text.contains("row 1, column 1 is -1e300, which float32 cannot represent"),
             "{text}"
         );
-        // A check of the rows finds NaN and infinity. Numbers that are too small become zero.
+        // NaN and infinity are read, and found by a later check of the rows. Numbers that are too
+        // small become zero.
         let matrix = of([
             f64::NAN,
             f64::INFINITY,

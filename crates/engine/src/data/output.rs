@@ -57,7 +57,7 @@ impl Output {
         Ok(())
     }
 
-    /// The call fails for a pipe.
+    /// Writes bytes to the start of the file again. The call fails for a pipe.
     pub(crate) fn write_in_front(&mut self, bytes: &[u8]) -> Result<(), DataError> {
         let written = self.writer.flush();
         let written = written.and_then(|()| self.writer.get_ref().write_all_at(bytes, 0));
@@ -102,13 +102,13 @@ impl Drop for Output {
         if let Some(beside) = &self.beside
             && self.home.is_here()
         {
-            // A second error would not help.
+            // A drop cannot return an error, so an error is ignored.
             let _ = std::fs::remove_file(beside);
         }
     }
 }
 
-/// `folder/.name.<process>.partial`. No other process uses this file.
+/// The temporary path `folder/.name.<process>.partial`, which no other process uses.
 fn beside(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.{}.partial", std::process::id()))

@@ -110,7 +110,7 @@ pub struct JsonColumns {
 pub struct JsonRows {
     name: String,
     file: File,
-    /// The offset at which each line begins, and then the end of the last line.
+    /// The offset at which each line begins, followed by the end of the last line.
     lines: Vec<u64>,
     columns: JsonColumns,
     /// The id of each line; empty without a key of ids.
@@ -201,8 +201,8 @@ impl JsonRows {
         &self.ids
     }
 
-    /// The keys of the file, without the key of the id. If a file has thousands of keys, some are
-    /// missing, but none that the [`JsonColumns`] name.
+    /// The keys of the file, without the key of the id. If a file has thousands of keys, some keys
+    /// are missing, but no key that the [`JsonColumns`] name.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.keys.iter().map(String::as_str)
     }
@@ -264,7 +264,7 @@ impl JsonRows {
             }
             let shown = value.get();
             if self.columns.payload.as_ref() == Some(&key) {
-                // The text is stored unchanged, since the payload is not interpreted.
+                // The text is stored unchanged, because the payload is not interpreted.
                 row.payload = (shown != "null").then(|| shown.to_owned());
                 cleared.payload = row.payload.is_none();
                 continue;
@@ -387,8 +387,7 @@ fn value_of(json: Json, is_time: bool, is_float: bool) -> Result<Option<Value>, 
     }))
 }
 
-/// Converts a value to JSON. A time becomes microseconds since 1970, and an infinite number
-/// `1e999`.
+/// Converts a value to JSON. A time becomes microseconds since 1970, and infinity becomes `1e999`.
 ///
 /// # Errors
 /// The call fails for values that JSON cannot represent. No such value is known.

@@ -35,8 +35,8 @@ pub trait VectorSource: Sync {
         None
     }
 
-    /// Whether rows can be read in any order. Otherwise a build keeps the rows in memory, to read
-    /// them once.
+    /// Whether rows can be read in any order. Otherwise a build that needs them in another order
+    /// first copies them.
     fn has_random_access(&self) -> bool {
         self.in_memory().is_some()
     }
@@ -109,11 +109,12 @@ fn size_error(name: &str, found: usize, rows: usize, dim: usize, element: Elemen
     }
 }
 
-/// Checks rows. The number belongs to the first row, and the bytes are whole rows.
+/// A check of rows under a metric. The number is the number of the first row, and the bytes are
+/// whole rows.
 pub(crate) type Check = fn(&dyn VectorSource, Metric, usize, &[u8]) -> Result<(), DataError>;
 
-/// Returns an error with row and column if a row has no finite distance to others. It has NaN,
-/// infinity, or an element beyond [`Metric::largest_magnitude`], or no direction under
+/// Returns an error with row and column if a row has no finite distance to other rows. Such a row
+/// has NaN, infinity, an element beyond [`Metric::largest_magnitude`], or no direction under
 /// [`Metric::Cosine`]. `bytes` are whole rows, from row `first` on.
 pub fn check_rows(
     source: &dyn VectorSource,
@@ -125,7 +126,8 @@ pub fn check_rows(
     check_within(source, metric, largest, first, bytes)
 }
 
-/// Also accepts elements that are too large, since an earlier version may have accepted them.
+/// Checks rows like [`check_rows`], but accepts elements that are too large, because an earlier
+/// version may have accepted them.
 pub(crate) fn check_stored_rows(
     source: &dyn VectorSource,
     metric: Metric,
@@ -421,8 +423,8 @@ impl VectorFile {
         Self::opened(path.as_ref(), false)
     }
 
-    /// Opens a file that may have no rows. `.fvecs` and `.bvecs` files must have rows, which have
-    /// the dimension.
+    /// Opens a file that may have no rows. `.fvecs` and `.bvecs` files must have rows, because only
+    /// their rows have the dimension.
     pub fn open_even_empty(path: impl AsRef<Path>) -> Result<VectorFile, DataError> {
         Self::opened(path.as_ref(), true)
     }
@@ -492,7 +494,7 @@ impl VectorSource for VectorFile {
 }
 
 pub(super) fn open(path: &Path, name: &str) -> Result<(File, u64), DataError> {
-    // An open of a pipe would wait for the program at the other end.
+    // To open a pipe, the call would wait for the program at the other end.
     let about = path
         .metadata()
         .map_err(|source| DataError::io(name, "open", source))?;
@@ -527,7 +529,8 @@ pub(super) fn read_at(
     })
 }
 
-/// The extension in lower case, without the dot. A cropped file has it before `.crop_nb_N`.
+/// The extension in lower case, without the dot. In a cropped file's name, it is before
+/// `.crop_nb_N`.
 pub(crate) fn extension(path: &Path) -> String {
     let last = |path: &Path| {
         path.extension()

@@ -8,9 +8,9 @@
 //! .npy    an array of n x k ids (u64; others of 32 and 64 bits are read as well)
 //! ```
 //!
-//! `.bin` is the format of big-ann-benchmarks, and `.bin64` the same with larger ids. The length of
-//! the file shows whether it has distances. A missing neighbour has the largest number of the
-//! format as id, and an infinite distance.
+//! `.bin` is the format of big-ann-benchmarks, and `.bin64` is the same format with larger ids. The
+//! length of the file shows whether it has distances. A missing neighbour has the largest number of
+//! the format as id, and an infinite distance.
 //!
 //! A smaller distance is nearer, and L2 distances are squared (`stratann_vector::Metric`).
 
@@ -25,8 +25,8 @@ use std::path::Path;
 const PIECE: usize = 64 << 10;
 const EXTENSIONS: &str = ".bin .bin64 .ibin .ivecs .npy";
 
-/// The relative difference up to which distances count as equal. The truth may be summed in another
-/// order.
+/// The relative difference up to which distances count as equal. The program that made the truth
+/// may have summed in another order.
 const TOLERANCE: f32 = 1e-6;
 
 /// The nearest rows of each query, in order of distance.
@@ -44,7 +44,8 @@ pub struct GroundTruth {
 }
 
 impl GroundTruth {
-    /// Converts the results of a search. The call fails if a query has not k ids and k distances.
+    /// Converts the results of a search. The call fails if a query does not have k ids and k
+    /// distances.
     pub fn from_results(
         k: usize,
         ids: &[u64],
@@ -361,7 +362,7 @@ fn padded(id: u64) -> u64 {
     }
 }
 
-/// The 32-bit padding: there is no neighbour.
+/// The 32-bit id of a missing neighbour.
 const NONE: u64 = u32::MAX as u64;
 
 /// A table with one row for each query. Only the first `k` numbers of a row are read.
@@ -756,8 +757,8 @@ mod tests {
             recall(&[5, 6, 99, 98, 1, 2, 3, 99], &[99.0; 8], 4),
             5.0 / 8.0
         );
-        // Rows 7 and 8 have the distance of the third neighbour. Row 99 has it too, but the truth
-        // does not have row 99.
+        // Rows 7 and 8 have the distance of the third neighbour, so both count. If the search says
+        // that row 99 has this distance, row 99 counts too.
         assert_eq!(recall(&[5, 6, 8, 1, 2, 3], &far[..6], 3), 1.0);
         assert_eq!(
             recall(&[5, 6, 99, 1, 2, 3], &[0.0, 1.0, 2.0, 1.0, 2.0, 3.0], 3),
@@ -767,7 +768,8 @@ mod tests {
             recall(&[5, 6, 99, 1, 2, 3], &[0.0, 1.0, 2.1, 1.0, 2.0, 3.0], 3),
             5.0 / 6.0
         );
-        // The truth has the found id after its k-th place. So the distance in the truth counts.
+        // The truth has the found id 4 after the third neighbour. So the distance in the truth
+        // counts, and not the distance 0.
         assert_eq!(recall(&[5, 6, 7, 1, 2, 4], &[0.0; 6], 3), 5.0 / 6.0);
         assert_eq!(recall(&[5, 5, 5, 5, 1, 1, 1, 1], &[0.0; 8], 4), 2.0 / 8.0);
         assert_eq!(recall(&[u64::MAX; 8], &[f32::INFINITY; 8], 4), 0.0);

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The length of the file determines the number of rows. Reads check that all rows have the
-//! dimension of the first.
+//! dimension of the first row.
 
 use super::DataError;
 use super::source::{Shape, Stored, check_not_empty, read_at};
@@ -73,7 +73,6 @@ pub(super) fn read_shape(
     })
 }
 
-/// The rows must have the dimension of the first row.
 pub(super) fn read_rows(
     file: &File,
     shape: &Shape,

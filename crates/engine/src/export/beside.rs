@@ -84,7 +84,7 @@ impl AttributesFile {
         })
     }
 
-    /// `None` gives an empty object.
+    /// Appends a line for a row. Without a row, the line is an empty object.
     pub(super) fn push(&mut self, row: Option<&Row>) -> Result<(), Error> {
         let empty = Row::default();
         let row = row.unwrap_or(&empty);

@@ -5,11 +5,11 @@
 //!   one read timestamp ─> vectors in memory ──────────────┐
 //!                      └> nodes, some thousands at a time ├─> rows.fbin  rows.ids  rows.jsonl
 //!                         in the order of storage ────────┘   rows.rs    beside.rs
-//!                                                             row n of each is of one vector
+//!                                                             row n of each file: one vector
 //! ```
 //!
 //! **Which vectors.** The export has all vectors that are live at one read timestamp, bit for bit.
-//! Changes by this process may continue, since the index keeps the version of the timestamp. If
+//! Changes by this process may continue, because the index keeps the version of the timestamp. If
 //! another process changes the index, pages may be gone, and the export fails with
 //! [`Error::Outdated`]; a [snapshot](crate::snapshot) can be exported in any case.
 //!
@@ -43,11 +43,12 @@ const PIECE: usize = 4 << 20;
 /// Bytes of vectors in memory at a time under a memory budget.
 const SMALL_PIECE: usize = 1 << 19;
 
-/// An attempt fails if an id is replaced so often that its version at the read timestamp is
-/// forgotten.
+/// The number of attempts. An attempt fails if an id is replaced so often that its version at the
+/// read timestamp is forgotten.
 const TRIES: usize = 3;
 
-/// The files of an export beside the file of vectors, and whether they may be replaced.
+/// The other files of an export, in addition to the file of vectors, and whether they may be
+/// replaced.
 #[derive(Clone, Debug, Default)]
 pub struct ExportOptions {
     /// The file of ids. A `.npy` file is an array of uint64; another file has one decimal number on
@@ -291,8 +292,8 @@ impl Files {
         Ok(())
     }
 
-    /// The old file of vectors is removed first, so that vectors are never beside other ids.
-    /// Returns the columns of times, and the key of the payload.
+    /// First removes the old file of vectors, so that no file of vectors is beside the ids of other
+    /// vectors. Returns the columns of times, and the key of the payload.
     fn commit(mut self) -> Result<(Vec<String>, Option<String>), DataError> {
         // A full disk is noticed here, before any file is replaced.
         self.rows.complete()?;

@@ -30,9 +30,9 @@ type EachPage<'a> = dyn FnMut(u64, &[u8]) -> Result<(), Error> + 'a;
 /// Shares of the nodes of a graph index, for several threads. No insert may run meanwhile.
 pub(crate) struct Shares {
     count: u32,
-    /// The pages that have nodes. The first share computes them for all.
+    /// The pages that have nodes. The first share that needs them computes them for all shares.
     in_use: OnceLock<Vec<bool>>,
-    /// The number of the first share that failed so far, or `u64::MAX`.
+    /// The lowest number of a share that has failed, or `u64::MAX`.
     failed: AtomicU64,
 }
 
@@ -71,8 +71,8 @@ impl Share<'_> {
         piece % u64::from(self.shares.count) == self.number
     }
 
-    /// Fails after an interruption, or if an earlier share has failed. A later share does not end
-    /// an earlier one, so the returned error does not depend on the threads.
+    /// Fails after an interruption, or if an earlier share has failed. If a later share fails,
+    /// earlier shares continue. So the returned error does not depend on the threads.
     fn goes_on(self, progress: &dyn Progress) -> Result<(), Error> {
         let failed = self.shares.failed.load(Ordering::Relaxed);
         match progress.interrupted() || failed < self.number {
@@ -105,7 +105,7 @@ pub(crate) fn each_vector(
     }
 }
 
-/// Also fails if an earlier share has failed.
+/// Calls `each` with every node of a share. The call also fails if an earlier share has failed.
 pub(crate) fn each_vector_in(
     index: &Index,
     share: Share<'_>,
@@ -177,7 +177,7 @@ fn each_member(
         if progress.interrupted() {
             return Err(Error::Interrupted);
         }
-        // A vector is passed only with its own cluster.
+        // Each vector is passed only once, with its own cluster.
         reader.each_own(cluster, each)?;
     }
     Ok(())
@@ -257,7 +257,6 @@ pub(crate) fn vector_pages(index: &Index, place: Extent, out: &mut [u8]) -> Resu
     Ok(index.volume().read_at(&segment.name, offset, out)?)
 }
 
-/// Calls `each` with every node and its neighbours.
 pub(crate) fn each_list(
     index: &Index,
     progress: &dyn Progress,
@@ -266,7 +265,7 @@ pub(crate) fn each_list(
     each_list_in(index, Shares::new(1).first(), progress, each)
 }
 
-/// Also fails if an earlier share has failed.
+/// Calls `each` with every list of a share. The call also fails if an earlier share has failed.
 pub(crate) fn each_list_in(
     index: &Index,
     share: Share<'_>,
@@ -428,7 +427,7 @@ struct PagesOf<'a> {
     extent: &'a dyn Fn(u64) -> u64,
 }
 
-/// Calls `each` with every page of a share of a file. If the last record of the page continues, its
+/// Calls `each` with every page of a share of a file. If the last record of a page continues, the
 /// bytes include the next pages.
 fn each_page(
     index: &Index,

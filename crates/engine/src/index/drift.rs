@@ -1,4 +1,4 @@
-//! How many of the vectors that were inserted since the last build or merge have drifted.
+//! Estimates how many of the vectors that were inserted since the last build or merge have drifted.
 
 use parking_lot::Mutex;
 use stratann_layout::{DriftFacts, Manifest};
@@ -7,13 +7,14 @@ use super::Index;
 
 #[derive(Debug, Default)]
 pub(crate) struct Drift {
-    /// Locked while a sample is examined. Searches never wait for this lock, since the sample waits
-    /// for searches.
+    /// Locked while a sample is examined. Searches never wait for this lock, because the thread
+    /// that has the lock waits for searches.
     pub(crate) looking: Mutex<()>,
     looked: Mutex<Looked>,
 }
 
-/// `came` vectors were inserted before the sample. The share that had drifted is in thousandths.
+/// The result of a sample. `came` vectors were inserted before it. The share of drifted vectors is
+/// in thousandths.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Looked {
     pub(crate) came: u64,
@@ -51,7 +52,8 @@ impl Looked {
         f64::from(self.thousandths) / 1_000.0
     }
 
-    /// The share of all `live` vectors. Vectors since the sample are assumed to drift as often.
+    /// The share of drifted vectors among all `live` vectors. Vectors that were inserted after the
+    /// sample are assumed to drift as often.
     pub(crate) fn of_all(self, index: &Index, live: u64) -> f64 {
         (self.share() * came(index) as f64 / live.max(1) as f64).min(1.0)
     }

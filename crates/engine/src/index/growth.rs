@@ -1,5 +1,5 @@
-//! Handles indexes that have outgrown their last build or merge: its codes or clusters do not suit
-//! the later vectors.
+//! Handles indexes that have outgrown their last build or merge, whose codes or clusters do not
+//! suit the later vectors.
 //!
 //! An index has outgrown its last build or merge if it has at least 4 times as many vectors. Then a
 //! merge is due. Until the merge, searches examine more vectors, depending on the present number:
@@ -20,24 +20,25 @@ use super::Index;
 use crate::MergeWhen;
 use crate::codebook::training_rows;
 
-/// With fewer inserted vectors, even the shortest candidate list has room for all of them.
+/// If fewer vectors than this were inserted, even the shortest candidate list has room for all of
+/// them.
 const WORTH_CODES: u64 = 32;
 
-/// If an index has outgrown its codes and has fewer vectors, each search scans it. A scan reads as
-/// many pages as a walk, or a few times as many.
+/// If an index has outgrown its codes and has fewer vectors than this, each search scans all
+/// vectors. A scan reads as many pages as a walk, or a few times as many.
 pub(crate) const FEW: u64 = 1_000;
 
-/// The codes of fewer vectors hardly distinguish vectors.
+/// Codes that were trained on fewer vectors than this hardly distinguish vectors.
 pub(crate) const LEAST_TRAINED: u64 = 128;
 
-/// If codes hardly distinguish vectors and the index has fewer vectors, each search scans it. Among
-/// 1,000 texts inserted into an empty index, a walk with list size 100 found 11 % of the ten
-/// nearest.
+/// If codes hardly distinguish vectors and the index has fewer vectors than this, each search scans
+/// all vectors. Among 1,000 texts inserted into an empty index, a walk with list size 100 found 11
+/// % of the ten nearest.
 pub(crate) const SCANNED: u64 = 10_000;
 
-/// The number of vectors on storage, divided by this, is the number of new vectors between two
-/// rebalances (for merges in OdinANN §4.1). Each vector joins several clusters, so even fewer would
-/// change most clusters.
+/// A rebalance is due when the number of new vectors is the number on storage, divided by `SHARE`
+/// (for merges in OdinANN §4.1). Each vector joins several clusters, so even fewer new vectors
+/// would change most clusters.
 const SHARE: u64 = 16;
 const LEAST_NEW: u64 = 1024;
 
@@ -48,8 +49,8 @@ pub(crate) fn rebalance_after(nodes: u64) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LooksAt {
     Chosen,
-    /// The vectors of `Chosen`, and in layouts with vectors beside lists every vector on a page
-    /// that a walk reads.
+    /// The vectors of `Chosen`. If vectors are beside lists, also every vector on a page that a
+    /// walk reads.
     WholePages,
     All,
 }
@@ -71,15 +72,15 @@ pub(crate) fn looks_at(index: &Index, live: u64) -> LooksAt {
 /// The present number of vectors, `live`, as a multiple of the number at the last build or merge.
 /// The result is `None` in three cases:
 ///
-/// - The last build or merge had as many vectors as a codebook is trained on. In a cluster index:
-///   as many vectors as one rebalance moves.
+/// - The last build or merge had at least as many vectors as a codebook is trained on. In a cluster
+///   index: at least as many vectors as one rebalance moves.
 /// - The codebook was given to the build.
 /// - Since the last build or merge, fewer than `least` and fewer than 32 vectors were inserted.
 pub(crate) fn growth(index: &Index, live: u64, least: u64) -> Option<f64> {
     let manifest = index.manifest();
     let built = manifest.built_vectors();
     let came = live.saturating_sub(built);
-    // A merge makes better clusters than splits alone do.
+    // In a cluster index, a merge helps because it makes better clusters than splits alone.
     let enough = match index.has_clusters() {
         false => training_rows(index.dim()) as u64,
         true => rebalance_after(0),

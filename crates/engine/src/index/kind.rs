@@ -74,7 +74,7 @@ impl Kind {
     ) -> Result<(), Error> {
         match self {
             Self::Graph(graph) => graph.stores.take_placement(volume, manifest, file),
-            // A cluster index uses only `CarriedIds` of this file.
+            // Of this file, a cluster index uses only `CarriedIds`.
             Self::Clusters(_) => Ok(()),
         }
     }

@@ -7,12 +7,12 @@
 //!                                              Grant: until the last index with it is dropped
 //! ```
 //!
-//! A *grant* is the lease of an index that is open for changes. At first, it has the memory that
-//! such an index can use ([`Needs::lendable`]). It grows while more changes wait, as far as the
-//! lender has free memory. After a merge, the index gives back memory.
+//! A *grant* is the lease of an index that is open for changes. At first, the grant has the memory
+//! that such an index can use ([`Needs::lendable`]). While more changes wait, the grant grows, as
+//! far as the lender has free memory. After a merge, the index gives back memory.
 //!
-//! An index that is opened again may replace an open one. The lender counts the old one until it is
-//! dropped.
+//! An index may be opened again, to replace the open index. The lender counts the old index until
+//! it is dropped.
 
 use std::fmt;
 use std::path::Path;
@@ -31,12 +31,12 @@ pub(crate) struct Shortage {
 }
 
 pub(crate) trait Lender: Send + Sync {
-    /// Opens an index for reading. It replaces the index with the number `instead`.
+    /// Opens an index for reading. The new index replaces the index with the number `instead`.
     fn open(self: Arc<Self>, path: &Path, instead: u64) -> Result<Index, Error>;
 
     /// Reserves memory for an index that is opened for changes, and that replaces the index
-    /// `instead`. Returns its budget and grant; `None` means no limit. `progress` may end the wait
-    /// for memory.
+    /// `instead`. Returns the budget and the grant of the new index; `None` means no limit.
+    /// `progress` may end the wait for memory.
     fn for_changes(
         self: Arc<Self>,
         path: &Path,
@@ -81,7 +81,7 @@ impl Drop for Grant {
 pub(crate) struct Lent {
     lender: Arc<dyn Lender>,
     number: u64,
-    /// `None` if the lender refers to the index itself, and notices its drop.
+    /// `None` if the lender itself has a reference to the index, and so notices its drop.
     grant: Option<Arc<Grant>>,
 }
 
@@ -102,7 +102,8 @@ impl Lent {
         }
     }
 
-    /// Reserves memory for an index that is opened for changes, and that replaces this one.
+    /// Reserves memory for an index that is opened for changes, and that replaces the index of this
+    /// lease.
     pub(super) fn for_changes(
         &self,
         path: &Path,
@@ -114,8 +115,9 @@ impl Lent {
         Ok(granted.map(|(budget, grant)| (budget, Self::granted(grant))))
     }
 
-    /// The budget of an index that replaces this one. It is the first reservation `first`, or more
-    /// if the new index needs more and the lender has it.
+    /// The budget of an index that replaces the index of this lease. The budget is the first
+    /// reservation `first`. If the new index needs more and the lender has more memory, the budget
+    /// is larger.
     pub(super) fn again(&self, path: &Path, first: u64, needs: &Needs) -> Result<u64, Error> {
         let (least, _) = needs.lendable();
         let wanted = plan::PROGRAM.saturating_add(least).saturating_sub(first);
@@ -148,7 +150,7 @@ impl Lent {
     }
 
     /// Gives back leased bytes. Of the bytes leased after the first reservation, `more` remain. No
-    /// call of `grow` may run.
+    /// call of `grow` may run meanwhile.
     pub(crate) fn keep(&self, more: u64) {
         let Some(grant) = &self.grant else {
             return;
@@ -219,7 +221,7 @@ impl Opener {
         {
             *number = lent.number;
         }
-        // Both indexes are open until the new one has replaced the other.
+        // Both indexes are open until the new index has replaced the old index.
         let memory = index.memory();
         self.options.unpack &= memory.unpacked <= memory.unused;
         self

@@ -27,13 +27,14 @@ pub struct OpenOptions {
     /// ([`Index::measure_recall`](crate::Index::measure_recall)). The sample counts towards
     /// `memory`. An index of a catalog cannot have it.
     pub watch_recall: Option<RecallWatch>,
-    /// Whether an index of the preset `stratann` is [unpacked](crate::MemoryPlan::unpacked) if it
-    /// is only searched and `memory` has space for it. It then opens more slowly. An index with a
-    /// `cache` or with `places` is never unpacked.
+    /// Whether an index of the preset `stratann` is [unpacked](crate::MemoryPlan::unpacked), if it
+    /// is opened only for searches and `memory` has enough space. Opening an index then takes
+    /// longer. An index with a `cache` or with `places` is never unpacked.
     pub unpack: bool,
 }
 
-/// The size of the cache of hot records, which searches read last: lists, and vectors beside lists.
+/// The size of the cache of hot records: lists, and vectors beside lists, that searches have read
+/// recently.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CacheSize {
     /// No cache.

@@ -34,7 +34,7 @@ pub(crate) fn fresh(index: &Index) -> FreshGraph {
     FreshGraph::new(index.metric(), index.element(), index.dim(), parameters)
 }
 
-/// No table of ids is needed, since each record shows whether its id was in the index.
+/// Replays the logs without a table of ids, because each record shows whether the index had its id.
 pub(crate) fn replay(volume: &dyn Volume, index: &Index) -> Result<Replayed, Error> {
     let carried = index.carried();
     let fresh = fresh(index);
@@ -98,7 +98,8 @@ pub(crate) fn replay(volume: &dyn Volume, index: &Index) -> Result<Replayed, Err
     })
 }
 
-/// The rows are given by id.
+/// Adds the rows of a log to the columns. The log gives the ids of rows, so their nodes are looked
+/// up.
 pub(crate) fn put_rows(
     index: &Index,
     deleted: &Tombstones,
@@ -121,7 +122,8 @@ pub(crate) fn put_rows(
     Ok(())
 }
 
-/// The live nodes of ids whose vectors have no row. All records are read, and no insert may run.
+/// The live nodes of ids whose vectors have no row yet. The call reads all records, and no insert
+/// may run meanwhile.
 fn nodes_of(index: &Index, deleted: &Tombstones, ids: &[u64]) -> Result<HashMap<u64, u32>, Error> {
     let mut nodes = HashMap::new();
     if ids.is_empty() {

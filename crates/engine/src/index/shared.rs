@@ -21,8 +21,8 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// If a codebook with the same content is in memory, the index shares it. No lock is held
-    /// during a read.
+    /// If a codebook with the same content is in memory, the index shares this codebook. No lock is
+    /// held during a read.
     pub(super) fn codebook(
         &self,
         volume: &dyn Volume,
@@ -45,7 +45,7 @@ impl Shared {
         Ok(Some(&*known).filter(fits).cloned().unwrap_or(codebook))
     }
 
-    /// Indexes that use the codebook keep it.
+    /// Removes a codebook from the table. Indexes that use the codebook keep it.
     pub(crate) fn forget_codebook(&self, hash: &str) {
         self.codebooks.lock().remove(hash);
     }
@@ -73,8 +73,8 @@ impl Shared {
             }
         };
         *worker_pool = Some(started.clone());
-        // The drop waits for threads. One of them may run a callback that needs the lock, so the
-        // lock is released first.
+        // The drop of the smaller pool waits for its threads. Such a thread may run a callback that
+        // needs the lock, so the lock is released first.
         drop(worker_pool);
         drop(smaller);
         Ok(started)

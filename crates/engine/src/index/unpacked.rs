@@ -2,16 +2,16 @@
 //! in place of compressed pages. A row has the list and the vector of one node.
 //!
 //! If an index fits into memory as a whole, a search spends half of its time decoding lists and
-//! vectors (docs/measured.md, "Unpacked indexes"). So if the budget has memory for all lists and
-//! vectors without compression, they are decoded once, when the index is opened for reading.
+//! vectors (docs/measured.md, "Unpacked indexes"). So if the budget has memory for all uncompressed
+//! lists and vectors, they are decoded once, when the index is opened for reading.
 //!
 //! ```text
 //!   packed-…, layered-…, adjacency-…, vectors-…  ──decoded once──>  row 0 | row 1 | ..
 //! ```
 //!
-//! Pages stay in memory instead if an index is opened for changes, belongs to a catalog, or is
-//! calibrated. For the same list size, a search of rows uses a longer candidate list, and a
-//! calibration is for pages.
+//! If an index is opened for changes, belongs to a catalog, or is calibrated, pages stay in memory
+//! instead. A calibration holds only for pages, because a search of rows uses a longer candidate
+//! list for the same list size.
 
 use parking_lot::Mutex;
 use stratann_layout::{CsrShape, Manifest};
@@ -29,7 +29,7 @@ use crate::stores::{GraphStores, Pages};
 use crate::threads::{processors, shared_beside};
 use crate::{Error, Layout, Preset};
 
-/// `None` if unpacking would not help, or if some node has no record.
+/// The shape of rows. `None` if unpacking would not help, or if a node has no record.
 pub(super) fn shape(
     kind: &Kind,
     manifest: &Manifest,
@@ -58,12 +58,12 @@ pub(super) fn shape(
     }
     let degree = manifest.graph().degree as usize + most_pending(stores);
     let dim = manifest.dimension as usize;
-    // For lists that are longer than any index has, rows have no shape.
+    // If lists are longer than in any valid index, rows have no shape.
     CsrShape::new(manifest.element, dim, degree, nodes).ok()
 }
 
-/// The most pending changes of one list. Until they are written, the list may be longer than the
-/// degree.
+/// The largest number of pending changes of one list. Until these are written, the list may be
+/// longer than the degree.
 fn most_pending(stores: &GraphStores) -> usize {
     let Some(placement) = stores.placement.get() else {
         return 0;
@@ -77,7 +77,8 @@ fn most_pending(stores: &GraphStores) -> usize {
 /// Threads take one share after the other, so that all end at about the same time.
 const SHARES: u32 = 64;
 
-/// Threads seldom wait for the lock of these rows, because different pages have different nodes.
+/// The number of rows under one lock. Threads seldom wait for the lock, because different pages
+/// have different nodes.
 const LOCKED_ROWS: usize = 256;
 
 /// The approximate memory of a thread: its stack, and the pages that it reads.
@@ -90,7 +91,7 @@ struct Filling<'a> {
     groups: Vec<Mutex<Group<'a>>>,
 }
 
-/// Consecutive rows. A bit shows whether the list, or the vector, of a row is there.
+/// Consecutive rows. For each row, bits in `halves` show whether its list and its vector are there.
 struct Group<'a> {
     rows: &'a mut [u8],
     halves: &'a mut [u8],
@@ -110,7 +111,8 @@ impl<'a> Filling<'a> {
         }
     }
 
-    /// Changes the row of a node, which now has the half `half`.
+    /// Changes the row of a node. The row then has the part `half`, which is its list or its
+    /// vector.
     fn put(&self, node: u32, half: u8, change: impl FnOnce(&mut [u8])) {
         let (group, at) = (node as usize / LOCKED_ROWS, node as usize % LOCKED_ROWS);
         let mut group = self.groups[group].lock();
@@ -146,7 +148,7 @@ fn threads_within(memory: &MemoryPlan) -> usize {
     processors().min(further as usize + 1)
 }
 
-/// The rows do not depend on the number of threads.
+/// Decodes all lists and vectors into rows. The rows do not depend on the number of threads.
 pub(super) fn unpack(
     index: &Index,
     shape: CsrShape,
@@ -176,7 +178,7 @@ fn unpack_by(
             WithinStage(progress),
         );
         each_list_in(index, share, &waiting, &mut |node, list| {
-            // A longer list would be damaged. Its last links are kept, because they are the newest.
+            // Only a damaged list is longer. Its last links are kept, because they are the newest.
             let list = &list[list.len().saturating_sub(shape.degree())..];
             if let Some(&link) = list.iter().find(|&&link| link as usize >= nodes) {
                 let what = format!("node {node} links to node {link}, but there are {nodes} nodes");
@@ -205,7 +207,8 @@ fn unpack_by(
         })
     };
     let (shares, helpers) = (Shares::new(SHARES), threads.saturating_sub(1));
-    // The first error in the order of shares does not depend on the threads.
+    // The first error in the order of shares is returned, so that it does not depend on the
+    // threads.
     let (done, ()) = shared_beside(shares.all(), helpers, put_lists, || ());
     done.into_iter().collect::<Result<(), Error>>()?;
     let (done, ()) = shared_beside(shares.all(), helpers, put_vectors, || ());

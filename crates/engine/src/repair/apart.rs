@@ -1,19 +1,19 @@
-//! Reads the vectors of an index that took direct inserts and stores vectors apart from lists: in
-//! segments, and on added pages after the last segment.
+//! Reads the vectors of an index that stores vectors apart from lists and took direct inserts. The
+//! vectors are in segments, and on added pages after the last segment.
 //!
 //! ```text
-//!   placement is whole    added pages that it names; dead records are left out
-//!   placement is lost     pages that continue the one before, up to the last node;
-//!                         of an id the highest node's record
+//!   placement is readable   added pages that it names; dead records are left out
+//!   placement is lost       added pages, each of which continues the page before, up to the
+//!                           last node; for each id, the record on the highest node
 //! ```
 //!
-//! A page has the number of its first node, so added pages are found without the placement. Pages
-//! with nodes above the last node are from after the checkpoint, and the log has their vectors. If
-//! vectors are in two parts, the leading parts are on pages of the graph.
+//! A page has the number of its first node, so added pages are found without the placement table.
+//! Pages with nodes above the last node are from after the checkpoint, and the log has their
+//! vectors. If vectors are in two parts, the leading parts are on pages of the graph.
 //!
-//! In a segment that a merge kept, page numbers are from before the merge. All of its records have
-//! different ids. So each record counts as a record of the segment's first node, which is below the
-//! bound of each later delete.
+//! If a merge left a segment unchanged, the node numbers on its pages are from before the merge.
+//! All records of such a segment have different ids, and are older than each later delete. So the
+//! repair treats each record as a record of the segment's first node.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -39,12 +39,13 @@ struct Part<'m> {
     n: u32,
     format: Box<dyn PageFormat>,
     decoders: Decoders,
-    /// The records of the build, by the numbers on their pages.
+    /// The records of the build, by the node numbers on their pages.
     built: Range<u64>,
     /// The number of pages of the build.
     pages: u64,
     vectors: u64,
-    /// If a merge kept the segment, the node as which its records count.
+    /// If a merge left the segment unchanged, its first node. Each record counts as this node's
+    /// record.
     kept_as: Option<u32>,
     /// The nodes on added pages. Only the last segment has such pages.
     inserted: Range<u64>,
@@ -59,8 +60,8 @@ struct Found<'p> {
     garbage: Option<bool>,
 }
 
-/// Segments that may have garbage come last, newest first. So a new vector is taken before the
-/// vector that it replaced.
+/// The order in which segments are read. Segments whose garbage is unknown come last, the newest
+/// first. So a new vector is taken before the vector that it replaced.
 fn in_turn(pieces: &[Piece<'_>]) -> Vec<usize> {
     let known = |&at: &usize| match &pieces[at] {
         Piece::Found(part) => part.decoders.garbage.is_known(),
@@ -80,7 +81,7 @@ enum Piece<'m> {
 #[derive(Clone, Copy)]
 enum Added<'p> {
     Named(&'p [u32]),
-    /// Each page continues the page before.
+    /// The table is lost. Each added page must continue the page before.
     Following,
 }
 
@@ -103,7 +104,8 @@ impl Part<'_> {
         self.vectors + length(&self.inserted)
     }
 
-    /// The node as which a record counts. `stored` is the node number on the page.
+    /// The node number that decides whether a record is live. `stored` is the node number on the
+    /// page.
     fn node(&self, stored: u32) -> u32 {
         self.kept_as.unwrap_or(stored)
     }
@@ -121,7 +123,8 @@ impl Part<'_> {
         }
     }
 
-    /// The fault in the node numbers of a page of the build, or of an added page in the table.
+    /// The fault in the node numbers of a page, if there is one. The page is from the build, or is
+    /// an added page. `added` has the first nodes of added pages, according to the table.
     fn wrong(&self, page: u64, nodes: &Range<u64>, added: &[u32]) -> Option<String> {
         let (begins, ends) = (nodes.start, nodes.end);
         if page < self.pages {
@@ -149,7 +152,8 @@ impl<'m> Files<'m, '_, '_> {
         let mut pieces = self.pieces(facts)?;
         let composition = layout.composition();
         let in_parts = composition.vectors == VectorsAt::Parts;
-        // The pending nodes have the whole vectors of new nodes without a page.
+        // If vectors are in two parts, new nodes without a page are pending, with their whole
+        // vectors.
         let pending = match in_parts {
             true => self.table(FileKind::Pending, |files, payload| {
                 reading::pending_of(files.volume, files.manifest, facts, &payload)
@@ -184,7 +188,7 @@ impl<'m> Files<'m, '_, '_> {
             false => None,
         };
         let (mut live, mut missing) = (waiting.len() as u64, 0);
-        // The pending nodes whose trailing parts were not found.
+        // The number of pending nodes whose trailing parts were not found.
         let mut unseen = live;
         let mut tallies: Vec<_> = pieces.iter().map(|_| Tally::default()).collect();
         for at in in_turn(&pieces) {
@@ -229,7 +233,8 @@ impl<'m> Files<'m, '_, '_> {
                 Ok(())
             };
             tallies[at] = self.each_record(part, added, each)?;
-            // Records that may be garbage do not count as live.
+            // Some of these records may be garbage, so at most all nodes of the segment count as
+            // live.
             live += part.nodes().min(here);
         }
         let mut waited = Tally::default();
@@ -238,7 +243,7 @@ impl<'m> Files<'m, '_, '_> {
         }
         let file = self.table_name(FileKind::Pending);
         self.tell_faults(&file, &waited);
-        // Some missing nodes may be dead. The losses are at most the missing live vectors.
+        // Some missing nodes may be dead. So at most the missing live vectors are lost.
         let mut left = match &placement {
             Ok(_) => facts.live.saturating_sub(live),
             Err(_) => facts.live,
@@ -251,7 +256,7 @@ impl<'m> Files<'m, '_, '_> {
         };
         let last = pieces.len().saturating_sub(1);
         for (at, (piece, mut tally)) in pieces.iter_mut().zip(tallies).enumerate() {
-            // Pending nodes belong to the last segment, and are not lost.
+            // Pending nodes belong to the last segment. They are not lost.
             let spared = if at == last { unseen } else { 0 };
             let part = match piece {
                 Piece::Found(part) => part,
@@ -275,7 +280,7 @@ impl<'m> Files<'m, '_, '_> {
                 part.decoders.wrong = Some(leading.why());
             }
             self.unclear(tables, &part.decoders, part.entry, garbage, tally.unclear);
-            // Lost garbage records are no losses.
+            // Some lost records may be garbage, so at most all nodes of the segment are lost.
             tally.orphans = tally.orphans.min(part.nodes());
             if tally.orphans > 0 {
                 self.orphans(tables, &part.decoders, part.entry, tally.orphans);
@@ -311,7 +316,8 @@ impl<'m> Files<'m, '_, '_> {
         Ok(pieces)
     }
 
-    /// `inserted` has the nodes on added pages. If the file is lost, the loss is reported.
+    /// Opens segment `n`, whose added pages have the nodes `inserted`. If the file is lost, the
+    /// result is `None`, and the loss is reported.
     fn part(
         &mut self,
         n: u32,
@@ -372,7 +378,7 @@ impl<'m> Files<'m, '_, '_> {
         mut each: impl FnMut(&mut Self, &mut Tally, &Found<'_>) -> Result<(), Error>,
     ) -> Result<Tally, Error> {
         let (volume, pages) = (self.volume, part.pages(added));
-        // The next expected node, if the first nodes of pages are unknown.
+        // The node with which the next added page must begin, if the table is lost.
         let next = Cell::new(part.inserted.start);
         let wanted = |page: u64| {
             let named = matches!(added, Added::Named(_));
@@ -399,7 +405,8 @@ impl<'m> Files<'m, '_, '_> {
                 let nodes = read.first..read.first + read.records.len() as u64;
                 match added {
                     Added::Following if page >= part.pages => {
-                        // A crashed writer left a page that does not continue the page before.
+                        // A crashed writer may have left a page that does not continue the page
+                        // before.
                         if nodes.start < next.get() || nodes.end > part.inserted.end {
                             return Ok(());
                         }
@@ -426,7 +433,8 @@ impl<'m> Files<'m, '_, '_> {
                     } else {
                         Some(false)
                     };
-                    // Without its id, a record may be live or dead, so its node counts as missing.
+                    // A record whose id is unreadable may be live or dead, so its node counts as
+                    // missing.
                     let certain = garbage == Some(true);
                     if let (Ok(stored), Ok(id), false) = (record.node, record.id, certain) {
                         // A record that continues on a lost page counts as missing.

@@ -1,9 +1,9 @@
 //! Reads the readable vectors of a cluster index.
 //!
-//! If the table of posting lists is damaged, posting lists are found one after another. Each has
-//! its length. Its checksum also covers the number of its cluster, which is one more than in the
-//! list before, or higher after damaged lists. In a replicated index, a vector can be taken from
-//! any of its clusters.
+//! If the table of posting lists is damaged, posting lists are found one after another, because
+//! each list has its length. The checksum of a list also covers its cluster number. This number is
+//! one more than in the list before, or higher after damaged lists. In a replicated index, a vector
+//! can be taken from any of its clusters.
 
 use stratann_layout::clusters::extent::FIXED;
 use stratann_layout::{
@@ -19,19 +19,19 @@ use crate::stores::clusters::extent_kind;
 use crate::stores::reading;
 use crate::{Error, stored};
 
-/// After a damaged posting list, this many cluster numbers are tried at each place.
+/// After a damaged posting list, this many cluster numbers are tried at each offset.
 const TRIED: u32 = 16;
 /// The number of cluster numbers that are tried in a segment without a table. A list that is found
 /// in this way has at most `MOST_BYTES` bytes.
 const MOST_TRIED: u32 = 1 << 12;
 const MOST_BYTES: usize = 64 << 20;
-/// The number of vectors of one read without posting lists.
+/// The number of vectors in one read of vectors that are outside posting lists.
 const PIECE: u32 = 1024;
 /// The possible bytes of an id, which are all tried if the header is damaged.
 const ID_BYTES: [usize; 3] = [0, 4, 8];
 
-/// The cluster, the offset and the length of a posting list. The range has the numbers of its
-/// group.
+/// A posting list in its file. If vectors are grouped, its group has `records` vectors, and their
+/// numbers begin with `first`.
 struct Place {
     cluster: u32,
     offset: u64,
@@ -54,8 +54,8 @@ impl Tally {
 impl Files<'_, '_, '_> {
     /// Passes on all readable vectors, and returns the number of vectors that should exist.
     ///
-    /// If the table of dead vectors is damaged, the newest files are read first, since they have
-    /// the live vector of an id. Deleted vectors are then restored.
+    /// If the table of dead vectors is damaged, the newest files are read first, because only the
+    /// newest vector of an id may be live. The repair then restores deleted vectors.
     pub(super) fn clusters(&mut self, extents: FileKind) -> Result<u64, Error> {
         let (volume, manifest) = (self.volume, self.manifest);
         let kind = extent_kind(extents);
@@ -124,7 +124,8 @@ impl Files<'_, '_, '_> {
         Ok(all)
     }
 
-    /// If the dead vectors are unknown, the highest number of each id counts as live.
+    /// If the dead vectors are unknown, the vector with the highest number of each id counts as
+    /// live.
     fn newest_first(&self) -> bool {
         self.manifest.placement.is_some() && self.placement.is_none()
     }
@@ -185,7 +186,7 @@ impl Files<'_, '_, '_> {
     }
 
     /// Without the table, cluster numbers are tried until the checksum matches. The number of tries
-    /// is limited, since any bytes would match by chance.
+    /// is limited, because with enough tries any bytes match by chance.
     fn later_extents(
         &mut self,
         entry: &FileEntry,
@@ -215,7 +216,7 @@ impl Files<'_, '_, '_> {
             }
             None => {
                 tally.add("the table of its posting lists is damaged");
-                // An upper bound of the cluster numbers in the segment, which ascend.
+                // Cluster numbers in the segment ascend, and are less than twice this number.
                 let clusters = self
                     .manifest
                     .clusters()
@@ -284,8 +285,8 @@ impl Files<'_, '_, '_> {
                         continue;
                     }
                     let is = |&node: &u32| members.read(node, &one, || offset, true, &file).is_ok();
-                    // A damaged record may match by chance, so the next number must match the next
-                    // record.
+                    // A damaged record may match by chance. So the record after it must match the
+                    // next number.
                     let Some(node) = (built..nodes).find(is) else {
                         continue;
                     };
@@ -302,7 +303,7 @@ impl Files<'_, '_, '_> {
                         break;
                     }
                 }
-                // After the last record, zeros fill the block.
+                // After the last record, zeros fill the block, and are not counted as records.
                 let mut whole = count;
                 while whole > 0 {
                     let offset = BLOCK as u64 + u64::from(whole - 1) * members.bytes() as u64;
@@ -322,7 +323,8 @@ impl Files<'_, '_, '_> {
         self.members_alone(entry, Members::starting_at(shape, first), first..end, tally)
     }
 
-    /// The damaged header has the width of ids. Returns the number of vectors that were taken.
+    /// Reads a file with a damaged header. Only the header has the width of ids, so each width is
+    /// tried. Returns the number of vectors that were taken.
     fn without_header(&mut self, entry: &FileEntry, kind: ExtentKind) -> Result<u64, Error> {
         let Some(facts) = self.manifest.clusters() else {
             return Ok(0);
@@ -332,7 +334,7 @@ impl Files<'_, '_, '_> {
                 element: self.manifest.element,
                 dim: self.manifest.dimension as usize,
                 id_bytes,
-                // `stored::manifest` refuses more clusters.
+                // `stored::manifest` refuses a manifest with more clusters.
                 clusters: facts.clusters as u32,
                 vectors: self.manifest.vectors as u32,
             };
@@ -377,7 +379,7 @@ impl Files<'_, '_, '_> {
         Ok(taken)
     }
 
-    /// A posting list also has vectors for which another cluster is nearest.
+    /// Takes the vectors of a posting list, including vectors for which another cluster is nearest.
     fn entries(
         &mut self,
         entry: &FileEntry,
@@ -533,7 +535,7 @@ impl Files<'_, '_, '_> {
         let whole = payload.get(0, length).filter(|_| wrong.is_none());
         let clusters = u64::from(shape.clusters);
         let table = whole.and_then(|bytes| {
-            // The zeros that fill the last block do not belong to the payload.
+            // The length of the payload, without the zeros that fill the last block.
             let model = bytes
                 .get(4..8)
                 .map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))?;
@@ -561,8 +563,8 @@ impl Files<'_, '_, '_> {
             .collect())
     }
 
-    /// Finds posting lists by their checksums. After a damaged list, the checksums of vectors show
-    /// their numbers.
+    /// Finds posting lists by their checksums. After a damaged list, the number of a group's first
+    /// vector is found by the checksum of this vector.
     fn found_places(
         &self,
         entry: &FileEntry,

@@ -1,7 +1,8 @@
 //! Reads the newest row of each id, from the logs or from the segments.
 //!
-//! Index parts can be made from rows, except for columns without a value. If the header of a file
-//! of rows is damaged, the number of rows is from the index part.
+//! The index part (the file `columns`) can be made again from rows, except for columns without a
+//! value. If the header of a file of rows is damaged, the number of rows is taken from the index
+//! part.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -39,7 +40,6 @@ pub(super) struct Salvaged<'a> {
     volume: &'a dyn Volume,
     segments: Vec<Segment>,
     places: HashMap<u64, Place>,
-    /// The last row of each id in the logs.
     logged: HashMap<u64, Vec<u8>>,
     schema: Schema,
     ids: Vec<u64>,
@@ -53,7 +53,7 @@ impl fmt::Debug for Salvaged<'_> {
 }
 
 impl<'a> Salvaged<'a> {
-    /// `None` if the index has no columns. `logged` are the rows in its logs.
+    /// `None` if the index has no columns. `logged` has the last row of each id in the logs.
     pub(super) fn read(
         volume: &'a dyn Volume,
         manifest: &Manifest,
@@ -169,7 +169,7 @@ impl<'a> Salvaged<'a> {
                     };
                     self.places.insert(id, place);
                 } else {
-                    // The row in an older segment is outdated.
+                    // The newest row of this id is lost. A row in an older segment is outdated.
                     self.places.remove(&id);
                     gone += u64::from(!self.logged.contains_key(&id));
                 }
@@ -190,7 +190,8 @@ impl<'a> Salvaged<'a> {
         Ok(())
     }
 
-    /// The first block of the file has the number 1.
+    /// Whether each of the blocks is undamaged. Block 0 is the header, so the payload begins with
+    /// block 1.
     fn whole_blocks(
         &self,
         entry: &FileEntry,
@@ -230,7 +231,8 @@ fn block_at(volume: &dyn Volume, name: &str, number: u64, out: &mut [u8]) -> Res
     Ok(read && block::check(out, number, name).is_ok())
 }
 
-/// The shape follows if the length of the file in the manifest determines its parts.
+/// The shape of a file of rows whose header is damaged. It follows from the number of rows and from
+/// the length of the file in the manifest.
 fn shape_of(entry: &FileEntry, rows: u64) -> Option<RowsFile> {
     let none = RowsFile::new(rows, 0).ok()?;
     let blocks = (entry.length / BLOCK as u64).checked_sub(1)?;

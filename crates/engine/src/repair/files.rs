@@ -84,7 +84,7 @@ fn is_lost(error: &TierError) -> bool {
     }
 }
 
-/// Otherwise a read failed for another reason.
+/// Whether the error means damage. Otherwise the read failed for another reason.
 pub(super) fn is_damage(error: &Error) -> bool {
     match error {
         Error::Layout(_) => !is_newer(error),
@@ -116,7 +116,7 @@ pub(super) fn said(
     first_part(text).to_owned()
 }
 
-/// The text of an error without its remedy, since the repair is the remedy.
+/// The text of an error without its remedy, because the repair is the remedy.
 pub(super) fn first_part(text: &str) -> &str {
     const REMEDIES: [&str; 7] = ["Build", "Check", "Put", "Read", "Restore", "Run", "Use"];
     let is_remedy = |rest: &str| REMEDIES.iter().any(|verb| rest.starts_with(verb));
@@ -125,15 +125,15 @@ pub(super) fn first_part(text: &str) -> &str {
     &text[..end.unwrap_or(text.len())]
 }
 
-/// The payload of a byte string. Some blocks may be damaged.
+/// The payload of a byte string, and whether each of its blocks is undamaged.
 pub(super) struct Payload {
     pub(super) bytes: Vec<u8>,
     pub(super) whole: Vec<bool>,
 }
 
 impl Payload {
-    /// Checks the blocks one by one. If parts of the payload are missing, the returned text is the
-    /// reason.
+    /// Checks the blocks one by one. If parts of the payload are missing, the result also has the
+    /// reason as text.
     pub(super) fn read(
         volume: &dyn Volume,
         entry: &FileEntry,
@@ -149,7 +149,7 @@ impl Payload {
             Header::None(what) => return Ok((payload, Some(what))),
         };
         let file = stored::name_of(volume, &entry.name);
-        // The length in the manifest might be far too large.
+        // The length in a damaged manifest might be far too large.
         let blocks = volume.len(&entry.name)?.min(entry.length) / BLOCK as u64;
         let mut buffer = vec![0; BLOCK];
         for number in 1..blocks {

@@ -1,15 +1,15 @@
-//! Reads the vectors of an inline index that took direct inserts. The place of each page follows
+//! Reads the vectors of an inline index that took direct inserts. The position of a page follows
 //! from its nodes. The journal has the pages that the last checkpoint was to write in place.
 //!
 //! ```text
-//!   journal is whole      its pages, and the others of the file, up to the last node's page
-//!   journal is lost       pages as they are in the file: torn ones are lost, and old ones lack
-//!                         nodes inserted since
-//!   placement is whole    dead records are left out
-//!   placement is lost     all records; of an id the highest node's record
+//!   journal is readable     its pages, and all other pages of the file up to the last node's page
+//!   journal is lost         pages as they are in the file: torn pages are lost, and old pages lack
+//!                           newer nodes
+//!   placement is readable   all records except dead records
+//!   placement is lost       for each id, the record on the highest node
 //! ```
 //!
-//! The id and the vector of a node never change, so older versions of a page serve as well.
+//! The id and the vector of a node never change, so older versions of a page have them too.
 
 use std::borrow::Cow;
 
@@ -83,7 +83,7 @@ impl<'m> Files<'m, '_, '_> {
             }
             Ok(())
         })?;
-        // Some missing nodes may be dead. The losses are at most the missing live vectors.
+        // Some missing nodes may be dead. So at most the missing live vectors are lost.
         let most = match &placement {
             Ok(_) => facts.live.saturating_sub(live),
             Err(_) => facts.live,

@@ -9,7 +9,7 @@
 //! vector. So the leading parts of such a node on two pages may differ. A vector of the build is
 //! the same on every page.
 //!
-//! Only the node numbers of all pages are in memory. Vectors are composed in the order of nodes.
+//! In memory are only the node numbers of all pages. Vectors are composed in the order of nodes.
 
 use std::ops::Range;
 
@@ -27,14 +27,14 @@ pub(super) struct LeadingParts<'m> {
     file: Option<PartFile<'m>>,
     /// The first node of each undamaged page of the build, and the page.
     pages: Vec<(u32, u64)>,
-    /// Without the table, the nodes on rewritten pages, and these pages.
+    /// If the table is lost, each node on a rewritten page, and the page.
     moved: Vec<(u32, u64)>,
     /// Nodes with this number or a higher one were inserted after the build.
     built: u32,
     /// The page that was read last.
     here: Option<u64>,
     page: Vec<u8>,
-    /// The nodes of this page, with their ids and the positions of their parts.
+    /// The nodes of the page `here`, with their ids and the positions of their parts in `bytes`.
     parts: Vec<(u32, u64, Range<usize>)>,
     bytes: Vec<u8>,
     found: Vec<u8>,
@@ -133,8 +133,8 @@ fn pages_in_use(table: &PlacementFile, pages: u64) -> Bits {
 }
 
 impl<'m> Files<'m, '_, '_> {
-    /// Lost leading parts are reported with the vectors that need them. After direct inserts,
-    /// `table` has the pages of nodes.
+    /// Finds the pages with leading parts. A lost leading part is reported with the vector that
+    /// needs it. After direct inserts, `table` has the page of each node.
     pub(super) fn leading_parts(
         &mut self,
         kind: FileKind,

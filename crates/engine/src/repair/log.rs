@@ -1,8 +1,8 @@
 //! Reads the logs, whose records replace, delete or add vectors.
 //!
 //! The first pass finds the last record of each id, and the second pass reads its vector. So no
-//! vector stays in memory. In a damaged log, every readable record counts, since each has a
-//! sequence number.
+//! vector stays in memory. In a damaged log, every readable record counts, because each
+//! record has a sequence number.
 
 use std::collections::HashMap;
 
@@ -15,9 +15,10 @@ use crate::durable::{self, LogPosition, LostRecords};
 use crate::progress::Progress;
 
 struct Last {
-    /// If the first record of an id replaces or deletes a vector, the checkpoint has the id.
+    /// Whether the first record of the id replaces or deletes a vector. Then the checkpoint has the
+    /// id.
     stored: bool,
-    /// `None` if the vector was deleted.
+    /// The sequence number of the record with the vector; `None` if the vector was deleted.
     vector: Option<u64>,
 }
 
@@ -114,7 +115,8 @@ impl Changes {
         self.ids.contains_key(&id)
     }
 
-    /// Only ids for which `which` returns true count.
+    /// Counts the vectors of the checkpoint that the log replaces or deletes, if `which` returns
+    /// true for their ids.
     pub(super) fn superseded(&self, which: impl Fn(u64) -> bool) -> u64 {
         let ids = self.ids.iter();
         let stored = ids.filter(|(id, last)| last.stored && which(**id));

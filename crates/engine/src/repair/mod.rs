@@ -11,7 +11,7 @@
 //!   journaled.rs in place of placed.rs, if pages stay in place
 //!   clusters.rs  in place of pages.rs, for posting lists
 //!   columns.rs   attributes of vectors
-//!   files.rs     reads files that may be damaged, missing, cut short, or another index's
+//!   files.rs     reads files that may be damaged, missing, cut short, or of another index
 //! ```
 //!
 //! A repair reads the vectors, their ids, their attributes and the MANIFEST from the index, and
@@ -91,8 +91,8 @@ pub struct RepairReport {
     /// The number of these vectors that were only in the log.
     pub from_log: u64,
     /// The number of unreadable vectors of the previous checkpoint that the log neither replaces
-    /// nor deletes. If the table of nodes and pages is damaged, it is an upper bound. If the
-    /// garbage of a segment is unknown, it is a lower bound.
+    /// nor deletes. If the table of nodes and pages is damaged, the number is an upper bound. If
+    /// the garbage of a segment is unknown, the number is a lower bound.
     pub vectors_lost: u64,
     /// The damaged files, with the losses of each.
     pub lost: Vec<Lost>,
@@ -141,13 +141,13 @@ pub(crate) fn repair_in(
     progress: &dyn Progress,
 ) -> Result<RepairReport, Error> {
     bounds::threads(options.threads)?;
-    // The lock would leave a file in a directory that has no index.
+    // If there is no index, the call fails here. The lock would leave a file in the directory.
     readable_manifest(&**volume, path)?;
     let _lock = volume.lock()?;
     let manifest = readable_manifest(&**volume, path)?;
     opened_from(&**volume, &manifest)?;
     let (start, bytes_before) = (Instant::now(), bytes_in(&**volume)?);
-    // No vector depends on this file.
+    // No vector depends on the record of unfinished inserts, so a damaged record is removed.
     if inserts::forget_damaged(&**volume, options.force)? {
         let name = stored::name_of(&**volume, INSERTS);
         progress.warn(&format!(
@@ -173,7 +173,7 @@ pub(crate) fn repair_in(
     };
     let mut report = work.rebuild(verified)?;
     report.bytes_before = bytes_before;
-    // The repair is committed, so an error of this count is ignored.
+    // The repair is committed. So if this count fails, the error is ignored.
     report.bytes_after = bytes_in(&**volume).unwrap_or_default();
     report.seconds = start.elapsed().as_secs_f64();
     Ok(report)
@@ -250,7 +250,8 @@ impl Work<'_> {
         // are in a set.
         let mut known: HashSet<String> = lost.iter().map(|lost| lost.file.clone()).collect();
         for problem in verified.problems {
-            // Problems of ids and of log records name no single file, and are reported as vectors.
+            // Problems of ids and of log records name no single file. Their vectors are counted as
+            // lost.
             let of_a_file = problem.file != volume.name();
             if of_a_file && known.insert(problem.file.clone()) {
                 let what = problem.what.strip_prefix(&format!("{}: ", problem.file));
@@ -356,7 +357,8 @@ impl Work<'_> {
             Ok(None)
         })?;
         drop(stage);
-        // A build of no rows has no vectors to lose.
+        // An index that was built of no rows has no vectors to lose, so its placeholder does not
+        // count.
         let all = match manifest.placement {
             None => all.min(live_of(manifest)),
             Some(_) => all,

@@ -1,8 +1,8 @@
 //! Reads the readable vectors of a checkpoint, page by page.
 //!
 //! If the header of a file with records of different lengths is damaged, all page sizes are tried,
-//! since checksums match under only one. The checksum of a page also proves its position, and a
-//! slotted page has the number of its first node. So vectors are found without any table.
+//! because checksums match under only one size. The checksum of a page also proves its position,
+//! and a slotted page has the number of its first node. So vectors are found without any table.
 
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::slotted::MAX_BLOCKS;
@@ -23,7 +23,7 @@ use crate::stores::composition::{Made, Records, Rewritten};
 use crate::stores::records::PageFormat;
 use crate::{Error, stored};
 
-/// The most missing pages at the end of a file that are reported one by one.
+/// The largest number of missing pages at a file's end for which each page is reported by itself.
 const MOST_MISSING: u64 = 1 << 20;
 
 const PIECE: usize = 1 << 20;
@@ -106,7 +106,7 @@ pub(super) struct Files<'m, 'a, 't> {
 pub(super) struct Pages {
     pub(super) count: u64,
     pub(super) bytes: usize,
-    /// The most pages onto which a record may continue after its first page.
+    /// The largest number of pages onto which a record may continue after its first page.
     pub(super) behind: u64,
 }
 
@@ -124,7 +124,7 @@ impl Pages {
 
 #[derive(Default)]
 pub(super) struct Tally {
-    /// The number of nodes on whole pages.
+    /// The number of nodes on undamaged pages.
     pub(super) seen: u64,
     /// The number of damaged pages.
     pub(super) pages: u64,
@@ -181,8 +181,8 @@ impl<'m> Files<'m, '_, '_> {
                 false => unclear.push((n, segment, decoders)),
             }
         }
-        // Segments that may have garbage come last, newest first. So a new vector is taken before
-        // the vector that it replaced.
+        // Segments whose garbage is unknown come last, the newest first. So a new vector is taken
+        // before the vector that it replaced.
         let mut unclear = unclear.into_iter().rev();
         unclear
             .try_for_each(|(n, segment, decoders)| self.segment(n, segment, decoders, &mut leading))
@@ -211,9 +211,9 @@ impl<'m> Files<'m, '_, '_> {
         self.built((kind, n), records, vectors, &decoders, tables, leading)
     }
 
-    /// Reads the pages of the records `first..first + count`. `vectors` of them are live. `tables`
-    /// is the file with the decoding parameters. For trailing parts, `leading` has the leading
-    /// parts.
+    /// Reads the pages of the records `first..first + count`. Of these records, `vectors` are live.
+    /// `tables` is the file with the decoding parameters. If the records are trailing parts,
+    /// `leading` has the leading parts.
     fn built(
         &mut self,
         (kind, n): (FileKind, Option<u32>),
@@ -282,7 +282,7 @@ impl<'m> Files<'m, '_, '_> {
             }
             Ok(())
         })?;
-        // Lost garbage records are no losses.
+        // Some lost records may be garbage, so at most all live vectors are lost.
         tally.orphans = tally.orphans.min(vectors);
         if tally.orphans > 0 {
             self.orphans(tables, decoders, entry, tally.orphans);
@@ -367,7 +367,7 @@ impl<'m> Files<'m, '_, '_> {
         });
     }
 
-    /// Reports taken vectors that may be garbage, in a file with `garbage` such records.
+    /// Reports that some taken vectors may be garbage. The file has `garbage` garbage records.
     pub(super) fn unclear(
         &mut self,
         (kind, n): (FileKind, Option<u32>),
@@ -396,7 +396,8 @@ impl<'m> Files<'m, '_, '_> {
         });
     }
 
-    /// The page size of a file with a damaged header. Most pages are whole under this size.
+    /// Guesses the page size of a file whose header is damaged: most checksums match under this
+    /// size.
     fn guess(&self, kind: FileKind, entry: &FileEntry) -> Result<Option<SlottedShape>, Error> {
         let manifest = self.manifest;
         let (dim, degree) = (
@@ -443,7 +444,7 @@ impl<'m> Files<'m, '_, '_> {
         Ok(best.1)
     }
 
-    /// If the file is lost, the loss is recorded.
+    /// Opens a file. If the file is lost, the result is `None`, and the loss is recorded.
     pub(super) fn file(
         &mut self,
         kind: FileKind,
@@ -494,7 +495,7 @@ impl<'m> Files<'m, '_, '_> {
         )
     }
 
-    /// `each` also gets unreadable pages, which are counted already.
+    /// `each` also gets unreadable pages. The tally already counts these pages.
     pub(super) fn each_page_of(
         &mut self,
         entry: &FileEntry,
@@ -603,7 +604,7 @@ impl<'m> Files<'m, '_, '_> {
     }
 }
 
-/// Whether a page is damaged or missing, and not older or newer than its file.
+/// Whether the error means that a page is damaged or missing.
 fn is_not_whole(error: &LayoutError) -> bool {
     matches!(
         error,

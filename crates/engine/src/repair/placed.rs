@@ -2,14 +2,15 @@
 //! last written, and some records are on no page yet.
 //!
 //! ```text
-//!   placement is whole    records of nodes on their page in it, and pending ones; no dead ones
-//!   placement is lost     every record on every whole page, and pending ones;
-//!                         of an id the highest node's record
+//!   placement is readable   the record of each node on its page in the table, and pending
+//!                           records; dead records are left out
+//!   placement is lost       every record on every undamaged page, and pending records;
+//!                           for each id, the record on the highest node
 //! ```
 //!
 //! Without the placement, the current pages and the deleted ids are unknown. So the repair restores
-//! deleted ids. A replaced record has a lower node than its replacement. The repair first reads all
-//! pages, to find the highest node of each id.
+//! deleted ids. A replaced record has a lower node than its replacement. So the repair first reads
+//! all pages, to find the highest node of each id.
 
 use std::borrow::Cow;
 
@@ -44,7 +45,7 @@ type Record<'p> = (u32, u64, Cow<'p, [u8]>);
 
 impl PageFile<'_> {
     /// `built` is the number of nodes of the build. If a part of a record is lost, the record is
-    /// `None`, since it may be live or dead.
+    /// `None`, because it may be live or dead.
     fn records<'p>(
         &'p self,
         built: u64,
@@ -85,7 +86,8 @@ impl Newest {
     pub(super) fn add(&mut self, id: u64, node: u32) {
         if self.records.len() >= self.limit {
             self.condense();
-            // A third more than the number of ids: 16 bytes of memory for each id.
+            // The limit is a third more than the number of ids, so each id takes 16 bytes of
+            // memory.
             self.limit = self.limit.max(self.records.len() / 3 * 4);
             self.records.reserve_exact(self.limit - self.records.len());
         }
@@ -105,7 +107,8 @@ impl Newest {
         ids
     }
 
-    /// The position of a record with the highest node of its id. `None` if it was already taken.
+    /// The position of a record, if its node is the highest node of its id. `None` if a record of
+    /// this id was already taken.
     pub(super) fn wants(&self, id: u64, node: u32) -> Option<u64> {
         let record = [(id >> 32) as u32, id as u32, !node];
         let at = self.records.binary_search(&record).ok()? as u64;
@@ -191,8 +194,8 @@ impl<'m> Files<'m, '_, '_> {
         file.unwrap_or_else(|_| stored::name_of(self.volume, kind.name()))
     }
 
-    /// Takes the record of each node from its page in the table, and the pending records. Dead
-    /// records are left out.
+    /// Takes the record of each node from the page that the table gives, and the pending records.
+    /// Dead records are left out.
     fn by_table(
         &mut self,
         facts: &PlacementFacts,
@@ -251,7 +254,7 @@ impl<'m> Files<'m, '_, '_> {
                         }
                     };
                     for record in records {
-                        // The node of this record counts as missing.
+                        // This record is damaged, so its node counts as missing.
                         let Some((node, id, bytes)) = record else {
                             damaged.add(page);
                             continue;
@@ -277,7 +280,7 @@ impl<'m> Files<'m, '_, '_> {
                 },
             )?;
         }
-        // Some missing nodes may be dead. The losses are at most the missing live vectors.
+        // Some missing nodes may be dead. So at most the missing live vectors are lost.
         let mut left = facts.live.saturating_sub(live);
         let (waits, on): (Vec<u32>, Vec<u32>) = not_in(&found, placement)
             .partition(|&page| pending.is_err() && !damaged.has(page.into()) && pages.is_some());

@@ -61,7 +61,6 @@ impl Rows {
         None
     }
 
-    /// Whether the id is new.
     pub(super) fn first_of(&mut self, id: u64) -> bool {
         self.seen.insert(id)
     }
@@ -75,7 +74,7 @@ impl Rows {
         self.file.push(vector)
     }
 
-    /// Without rows, there is no file.
+    /// The file of rows, and their ids. If there are no rows, there is no file.
     pub(super) fn finish(self) -> Result<(Option<VectorFile>, Vec<u64>), Error> {
         let file = match self.file.is_empty() {
             true => None,

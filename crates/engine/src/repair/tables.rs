@@ -4,8 +4,8 @@
 //! The number of a node is on its page, and gives the model and the base. So vectors can be decoded
 //! even if other models are damaged.
 //!
-//! In a segment that a merge kept, only the chunks say which records are garbage. After a damaged
-//! chunk, the repair takes the garbage too.
+//! If a merge left a segment unchanged, only the chunks show which records are garbage. After a
+//! damaged chunk, the repair takes the garbage too.
 
 use stratann_layout::{DeadSlots, FileKind, Manifest, SegmentFacts};
 use stratann_tier::Volume;
@@ -21,7 +21,7 @@ pub(super) struct Decoders {
     /// The models, each of `model_nodes` nodes. A lost model is `None`.
     models: Vec<Option<VectorModel>>,
     model_nodes: u32,
-    /// The bases, each of `base_nodes` nodes. Later bases are unknown.
+    /// The bases, each of `base_nodes` nodes. All further bases are unknown.
     bases: Vec<Base>,
     /// The number of nodes that a base covers, or 0 if no vector has a base.
     base_nodes: u32,
@@ -70,7 +70,6 @@ impl Garbage {
         (page < self.until).then(here)
     }
 
-    /// Whether the garbage records are known.
     pub(super) fn is_known(&self) -> bool {
         self.until == u64::MAX
     }
@@ -146,7 +145,8 @@ impl Decoders {
         };
         let (payload, wrong) = Payload::read(volume, entry, kind)?;
         let (first, records) = segment.stored();
-        // A merge that keeps a segment rewrites the boundaries with the new node numbers.
+        // If a merge leaves a segment unchanged, it rewrites the boundaries (the last node of each
+        // page) with the new node numbers.
         let chunks = Chunks {
             payload: &payload,
             first: segment.first,
@@ -259,7 +259,7 @@ const BASE: u32 = 1;
 const GARBAGE: u32 = 2;
 const RUNS_ON: u32 = 4;
 
-/// A chunk of `pages` pages marks, with these bytes, the pages whose last record continues.
+/// The bytes with which a chunk of `pages` pages marks the pages whose last record continues.
 fn run_bytes(bits: u32, pages: u64) -> u64 {
     match bits & RUNS_ON {
         0 => 0,
@@ -269,7 +269,7 @@ fn run_bytes(bits: u32, pages: u64) -> u64 {
 
 struct Chunks<'a> {
     payload: &'a Payload,
-    /// The first node of the segment by the manifest. Boundaries count garbage records as nodes.
+    /// The first node of the segment in the manifest. Boundaries count garbage records as nodes.
     first: u32,
     end: u64,
     vector_bytes: usize,
@@ -299,8 +299,8 @@ impl Chunks<'_> {
         while number < count {
             let chunk = self.chunk(number, at);
             let right = chunk.filter(|chunk| u64::from(chunk.first_page) == page);
-            // The end of a chunk follows from its first bytes. If these are lost, the next readable
-            // chunk is searched.
+            // The end of a chunk follows from its first bytes. If these bytes are lost, the loop
+            // searches for the next readable chunk.
             let found = right.map(|chunk| (number, chunk)).or_else(|| {
                 let places = at + 1..self.payload.len();
                 places
@@ -316,8 +316,8 @@ impl Chunks<'_> {
         bases
     }
 
-    /// The bases and the garbage, up to the first unreadable chunk. After it, no boundary shows the
-    /// start of a chunk.
+    /// The bases and the garbage, up to the first unreadable chunk. Chunks after it cannot be
+    /// found.
     fn with_garbage(&self, mut at: u64) -> (Vec<Base>, Garbage) {
         let count = (self.end - u64::from(self.first)).div_ceil(u64::from(self.nodes)) as usize;
         let mut bases = vec![Base::Unknown; count];
@@ -339,8 +339,8 @@ impl Chunks<'_> {
         (bases, garbage)
     }
 
-    /// `None` if no chunk at offset `at` begins with page `page`. The base and boundaries may be
-    /// lost.
+    /// The chunk at offset `at`, and its garbage. The chunk must begin with page `page`. Its base
+    /// and its boundaries may be lost.
     fn chunk_with_garbage(&self, at: u64, page: u64) -> Option<(Chunk, Dead)> {
         let bits = self.payload.u32(at + 8)?;
         let chunk = self.chunk_of(at, bits)?;
@@ -370,7 +370,8 @@ impl Chunks<'_> {
         behind.min(self.end) - 1
     }
 
-    /// `None` if chunk `number` cannot be at offset `at`. Readable boundaries must fit its number.
+    /// `None` if chunk `number` cannot be at offset `at`. If the last boundary is readable, it must
+    /// fit the number.
     fn chunk(&self, number: usize, at: u64) -> Option<Chunk> {
         let bits = self.payload.u32(at + 8)?;
         let mut chunk = self.chunk_of(at, bits)?;
@@ -381,7 +382,8 @@ impl Chunks<'_> {
         (ends && bits & !(BASE | RUNS_ON) == 0).then_some(chunk)
     }
 
-    /// A chunk without garbage, and without marks of spanning records.
+    /// Reads the pages and the base of a chunk. Its garbage and its marks of spanning records may
+    /// follow at `next`.
     fn chunk_of(&self, at: u64, bits: u32) -> Option<Chunk> {
         let first_page = self.payload.u32(at)?;
         let pages = self.payload.u32(at + 4)?;
@@ -405,9 +407,9 @@ impl Chunks<'_> {
         })
     }
 
-    /// A chunk with the number `least` or a higher number, if one is certainly at offset `at`. Its
-    /// pages come after `page`, its boundaries ascend, and its last boundary is the end of a chunk
-    /// with this number.
+    /// The chunk at offset `at`, if its number is certain and at least `least`. Its pages must come
+    /// after `page`, its boundaries must ascend, and its last boundary must be the last node of the
+    /// chunk with this number.
     fn recognise(&self, least: usize, page: u64, at: u64) -> Option<(usize, Chunk)> {
         let pages = u64::from(self.payload.u32(at + 4)?);
         if pages == 0 || u64::from(self.payload.u32(at)?) <= page {

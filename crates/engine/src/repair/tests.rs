@@ -63,7 +63,8 @@ fn options(layout: Layout) -> BuildOptions {
         build_list: 24,
         code_bytes: Some(16),
         navigation: 0.1,
-        // Three segments of up to four chunks each. A chunk has a base vector if this saves space.
+        // The index has three segments of up to four chunks each. A chunk has a base vector if this
+        // saves space.
         chunk_bytes: 64 * DIM as u64,
         segment_bytes: 256 * DIM as u64,
         compression: (!matches!(layout, Layout::Coupled | Layout::Inline | Layout::Csr))
@@ -242,8 +243,8 @@ fn every_file_may_be_damaged_in_any_way() {
                 if how == "longer" && grows {
                     continue;
                 }
-                // By default, only the first files of vectors are damaged in most ways, and each
-                // kind of table once.
+                // By default, the first two files of vectors are damaged in most ways. Of all other
+                // files, one of each kind is damaged in each way.
                 let new = has_vectors(kind) && behind < 2;
                 let new = new || tried.insert((format!("{kind:?}"), how));
                 if !slow() && (matches!(how, "magic" | "cut") || !new && how != "flip") {
@@ -257,7 +258,7 @@ fn every_file_may_be_damaged_in_any_way() {
                     assert!(error.contains("no vector can be read"), "{what}: {error}");
                     continue;
                 }
-                // The directory of a small index has only one block, which has the models.
+                // In a small index, the directory has only one block, which has all models.
                 let models = matches!(kind, FileKind::Directory | FileKind::Chunks);
                 let harmless = matches!(how, "header" | "magic" | "longer");
                 if models && !harmless && layout == Layout::Packed {
@@ -279,7 +280,8 @@ fn every_file_may_be_damaged_in_any_way() {
                 if harmless || !(has_vectors(kind) || kind == FileKind::Chunks) {
                     assert!(found == place.model, "{what}");
                 } else if layout.has_clusters() {
-                    // The end has only zeros, or the damaged vectors have copies in other clusters.
+                    // No vector is lost if only zeros at the end are damaged, or if damaged vectors
+                    // have copies in other clusters.
                     assert!(found.len() > ROWS / 4, "{what}: {}", found.len());
                     let whole = how == "end" || layout == Layout::Replicated && how == "flip";
                     assert_eq!(found.len() == ROWS, whole, "{what}");
@@ -487,7 +489,7 @@ fn what_no_index_may_hold_is_dropped_and_counted() {
         bytes[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
         let at = record(30) + 8;
         bytes[at..at + 32].fill(0);
-        // Of two records with one id the repair keeps the first.
+        // If two records have the same id, the repair takes the first record.
         let (first, second) = (record(40), record(50));
         bytes.copy_within(first..first + 8, second);
         for (number, page) in bytes.chunks_exact_mut(BLOCK).enumerate().skip(1) {
@@ -587,7 +589,7 @@ fn the_log_counts() {
         let report = place.repair(&volume).unwrap();
         let found = place.whole(&volume, "the log alone");
         assert_eq!((report.vectors, report.from_log, found.len()), (27, 27, 27));
-        // All vectors are lost except the 10 and 2 that the log replaced or deleted.
+        // All vectors are lost, except the 12 vectors that the log replaced or deleted.
         assert_eq!(report.vectors_lost, ROWS as u64 - 12);
     }
 }
@@ -627,7 +629,7 @@ fn of_a_damaged_log_every_whole_record_counts() {
         .filter(|name| log_number(name).is_some())
         .collect();
     assert_eq!(logs.len(), 3);
-    // A record needs 28 bytes and its vector, up to a multiple of 8.
+    // A record needs 28 bytes and its vector, rounded up to a multiple of 8.
     let record = (28 + DIM).next_multiple_of(8);
     let first = FIRST_RECORD as usize;
     let damages: [(&str, usize, Damage<'_>); 9] = [
@@ -698,8 +700,8 @@ fn of_a_damaged_log_every_whole_record_counts() {
         .live();
         live.insert(&photos(9_000, 1), None, &Silent).unwrap();
     }
-    // A torn end of the last log is no damage. With other damage, it is reported if no mark covers
-    // it.
+    // A torn end of the last log is no damage by itself. If the index has other damage, the repair
+    // reports the torn end too.
     let volume = place.volume.fork();
     change(&volume, logs[2], &|bytes| {
         let record = bytes[first..first + record - 3].to_vec();

@@ -44,7 +44,7 @@ pub const MOST_ANSWERS: usize = 1 << 30;
 
 /// The largest number of queries in a sample of live recall, whose true neighbours are computed.
 pub const MOST_WATCHED: usize = 1_000;
-/// The largest k of a sampled query, since true neighbours need memory.
+/// The largest k of a sampled query, because true neighbours need memory.
 pub const MOST_WATCHED_K: usize = 100;
 /// The longest filter of a sampled query, in bytes of text.
 pub const MOST_WATCHED_FILTER: usize = 256;
@@ -207,7 +207,7 @@ pub(crate) fn writing(options: &WriteOptions) -> Result<(), Error> {
     Ok(())
 }
 
-/// The system's own error for an empty path does not help.
+/// Refuses an empty path, because the system's own error for this path does not help.
 pub(crate) fn path(path: &Path) -> Result<(), Error> {
     match path.as_os_str().is_empty() {
         true => {

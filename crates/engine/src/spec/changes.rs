@@ -7,12 +7,12 @@ use super::preset::Update;
 /// The options for opening an index for changes.
 #[derive(Clone, Debug)]
 pub struct WriteOptions {
-    /// The durability at which a call that changes the index returns.
+    /// The durability of a change when its call returns.
     pub durability: Durability,
     /// The maximum number of threads that insert the rows of one call.
     pub threads: usize,
-    /// The strategy of inserts. `None` is the choice of the preset. Without direct inserts in the
-    /// layout, vectors wait for a merge.
+    /// The strategy of inserts. `None` is the choice of the preset. If the layout has no direct
+    /// inserts, vectors wait for a merge.
     pub update: Option<Update>,
     /// The options of direct inserts.
     pub direct: DirectOptions,
@@ -29,7 +29,7 @@ impl Default for WriteOptions {
     }
 }
 
-/// The time at which an append is durable.
+/// The time at which an append to the log is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
     /// The append is durable when its call returns.
@@ -47,22 +47,22 @@ pub struct DirectOptions {
     /// The method by which full lists are pruned.
     pub pruning: Pruning,
     /// The list size (L) of the search of an insert. `None` means the degree plus 32, as in OdinANN
-    /// §4.6. If searches use all nodes on a page, it means the degree.
+    /// §4.6. If searches use all nodes on a page, `None` means the degree.
     pub list: Option<usize>,
     /// The maximum number of bytes of changes that wait in memory ([`Update::Accumulate`]).
     pub pending: u64,
     /// Whether an insert writes the page of the new vector ([`Update::Accumulate`]). Searches
-    /// beside inserts are then equally fast from the start. If false, new vectors wait in memory.
+    /// during inserts are then equally fast from the start. If false, new vectors wait in memory.
     pub write_home: bool,
     /// Whether background threads write the pages that inserts changed (OdinANN §3.3, optimisation
-    /// 1: the write-back cache). If false, each insert waits for its pages, under
-    /// [`Update::Relocate`] with the locks of its records, as in the comparison of the paper's
-    /// Figure 9.
+    /// 1: the write-back cache). If false, each insert waits until its pages are written. With
+    /// [`Update::Relocate`], the insert then has the locks of its records, as in the comparison of
+    /// the paper's Figure 9.
     pub write_behind: bool,
     /// The number of concurrent inserts on each thread.
     pub in_flight: usize,
-    /// Whether the call merges its rows if a merge is cheaper than inserts: for 1,000 rows and
-    /// more, if they are at least an eighth of the index.
+    /// Whether a call with many rows merges them, if a merge is cheaper than inserts. A merge is
+    /// cheaper for at least 1,000 rows that are at least an eighth of the index.
     pub merge_many: bool,
     /// The number of changes between two checkpoints. In a cluster index, the number of waiting
     /// vectors at which a rebalance is due. With `None`, it grows with the index.
@@ -107,8 +107,8 @@ pub struct MergeWhen {
     /// pages, as a share of all pages. A graph of ten times `least` vectors has a limit of at least
     /// 0.55.
     pub garbage: f64,
-    /// The reads of a probe in a grouped index, as a multiple of the reads after the build. The
-    /// multiple of a search is lower, since its clusters have vectors in common.
+    /// The reads of a probe in a grouped index, as a multiple of the reads after the build. For a
+    /// whole search, the multiple is lower, because the probed clusters have vectors in common.
     pub scattered: f64,
     /// The number of vectors, as a multiple of the number at the last build or merge. The limit
     /// applies if that build or merge had fewer vectors than a codebook is trained on.

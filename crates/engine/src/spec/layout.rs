@@ -26,8 +26,8 @@ pub enum Layout {
     /// Clusters. A posting list has only the numbers of its members; every vector is stored once.
     /// The second-tier memory paper calls this layout decoupled (§6.1).
     Addressed,
-    /// As [`Addressed`](Layout::Addressed), but each vector is in the group of one of its clusters,
-    /// which one read returns (second-tier memory paper, §6.2).
+    /// As [`Addressed`](Layout::Addressed), but each vector is in the group of one of its clusters.
+    /// One read returns a whole group (second-tier memory paper, §6.2).
     Grouped,
 }
 

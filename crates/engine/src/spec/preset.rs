@@ -86,9 +86,9 @@ named! {
     /// The lossless compression of lists and vectors. The coupled, inline and csr layouts support
     /// only [`Raw`](Compression::Raw).
     pub enum Compression, "compression" {
-        /// Vectors are uncompressed, and lists too in the coupled and inline layouts. In csr, a
-        /// link has the bits of the largest node number. In other layouts, lists are Elias–Fano
-        /// codes.
+        /// Vectors are uncompressed. Lists are uncompressed too in the coupled and inline layouts.
+        /// In csr, a link has as many bits as the largest node number. In other layouts, lists are
+        /// Elias–Fano codes.
         Raw = "raw", "Vectors uncompressed; lists uncompressed in the layouts coupled and inline, with links of a few bits in csr, else Elias-Fano codes",
         /// The compression of DecoupleVS §3.2. Lists are Elias–Fano codes. Vectors are
         /// Huffman-coded with a table for each segment, after an XOR with the base vector of their
@@ -106,9 +106,9 @@ named! {
         /// The vector waits in a graph in memory until a caller merges this graph into the index
         /// (FreshDiskANN; DecoupleVS §3.5).
         Merge = "merge", "New vectors wait in memory until a merge (FreshDiskANN)",
-        /// The vector is written at once, and so are the lists that get a link to it, in place (the
+        /// The vector is written at once, in place, and so are the lists that get a link to it (the
         /// baseline of OdinANN's Figure 9). If codes are in the pages, this is the only direct
-        /// insert, and needs neither codes nor a placement table in memory.
+        /// insert. This insert needs neither codes nor a placement table in memory.
         InPlace = "in-place", "New vectors are written at once, and each changed page is rewritten in place",
         /// The vector is written at once. The insert writes all changed records together, to pages
         /// with free slots (OdinANN §3.2).
@@ -131,7 +131,7 @@ pub struct Rerank {
     /// The least share of a batch that must enter the results. If the share is smaller, re-ranking
     /// ends. With 0, it never ends early.
     pub benefit: f64,
-    /// Whether the errors of codes end re-ranking, and not `benefit`. After the first K + B
+    /// Whether the errors of codes end re-ranking, in place of `benefit`. After the first K + B
     /// candidates, the search reads all candidates that may still be results.
     pub estimate: bool,
     /// If not 0, this share of the candidate list is ranked by exact vectors after the traversal,
@@ -196,12 +196,12 @@ fn named_or_none<S: Serializer>(
 pub struct Press {
     /// The greatest length of the low list (D_low), as a multiple of the high list (D_high).
     pub low: f64,
-    /// The refinement ratio. In each round, high codes score the nearest remaining candidates of
-    /// the low list, at this share of its length.
+    /// The refinement ratio. In each round, high codes score this share of the low list: the
+    /// nearest candidates that they have not scored yet.
     pub ratio: f64,
     /// The number of nodes, spread over the collection, that low codes score first. Without a
-    /// navigation graph, a search begins near the nearest of them. With 0, it begins at the entry
-    /// node.
+    /// navigation graph, a search begins near the nearest of these nodes. With 0 seeds, it begins
+    /// at the entry node.
     pub seeds: usize,
 }
 
@@ -302,9 +302,9 @@ impl Preset {
         update: Update::Relocate,
         ..Self::PIPEANN
     };
-    /// The graph index for second-tier memory (§5 of the paper by Cheng et al.). It is DiskANN's
-    /// graph, in rows without padding that are read one by one. Queries take turns while they wait
-    /// for the memory.
+    /// The graph index for second-tier memory (§5 of the paper by Cheng et al.). The index has
+    /// DiskANN's graph, in rows without padding that are read one by one. While a query waits for
+    /// the memory, another query computes.
     pub const TIERED_GRAPH: Preset = Preset {
         name: "tiered-graph",
         about: "Second-tier memory: input order; rows without padding (CSR); best-first search of one node at a time; while a query waits for memory, another one computes",

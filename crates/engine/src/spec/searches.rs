@@ -29,11 +29,11 @@ named! {
 /// The options of a search. Unless an option says otherwise, `None` is the choice of the preset.
 #[derive(Clone, Copy, Debug)]
 pub struct SearchOptions {
-    /// The number of results for each query. It is at most the number of vectors, or
-    /// [`MOST_PADDED`](crate::bounds::MOST_PADDED) if that is larger. Missing results are padded.
+    /// The number of results for each query. The largest k is the number of vectors, but at least
+    /// [`MOST_PADDED`](crate::bounds::MOST_PADDED). Missing results are padded.
     pub k: usize,
     /// The list size (L), at least `k`. If the list has a place for each live vector, results are
-    /// exact. They are also exact in a small index that [outgrew its codes](crate::Due::Grown):
+    /// exact. Results are also exact in a small index that [outgrew its codes](crate::Due::Grown):
     /// fewer than 1,000 vectors, or fewer than 10,000 if the last build had fewer than 128.
     ///
     /// If the index [has drifted](crate::Due::Drifted) and a result was inserted since the last
@@ -54,7 +54,7 @@ pub struct SearchOptions {
     pub strategy: Option<Strategy>,
     /// Whether a walk starts from the navigation graph.
     pub navigation: Option<bool>,
-    /// Whether a walk ranks all nodes on each page that it reads, not only the requested ones.
+    /// Whether a walk ranks all nodes on each page that it reads, and not only the requested nodes.
     pub whole_page: Option<bool>,
     /// The rule that ends re-ranking, if vectors are apart from lists.
     pub rerank: Option<Rerank>,
@@ -62,7 +62,7 @@ pub struct SearchOptions {
     pub press: Press,
     /// The number of seeds of a search without a navigation graph. Seeds are nodes spread over the
     /// collection. The search ranks the seeds by their codes, and begins near the nearest. With 0
-    /// seeds, it begins at the entry points. PRESS uses [`Press::seeds`] instead.
+    /// seeds, the search begins at the entry points. PRESS uses [`Press::seeds`] instead.
     pub seeds: usize,
     /// Whether distances must be exact to the last bit in the layered layout. The search then reads
     /// the trailing parts of all results. Other layouts always give exact distances.
@@ -72,14 +72,14 @@ pub struct SearchOptions {
     pub stop_early: bool,
     /// The target recall: the share of the true `k` nearest to find, above 0 and up to 1. `list` is
     /// then ignored. The measurements of [`calibrate`](crate::calibrate) give the number of
-    /// candidates: as many as queries needed whose results were at the same distance. In a cluster
-    /// index, the number of probes follows from the distance of the nearest head.
+    /// candidates: as many as were needed by queries whose results had the same distance. In a
+    /// cluster index, the number of probes follows from the distance of the nearest head.
     ///
     /// `recall` cannot be combined with `stop_early` or `probes`. A search must use PRESS if and
     /// only if the preset's strategy is PRESS.
     pub recall: Option<f64>,
     /// The strategy for a filter. `None` chooses the strategy with the lower expected cost. Without
-    /// a filter, it must be `None`.
+    /// a filter, the strategy must be `None`.
     pub way: Option<Way>,
     /// Whether to measure the time of each part of the search
     /// ([`SearchResults::parts`](crate::SearchResults::parts)), which itself costs time.
@@ -90,7 +90,7 @@ pub struct SearchOptions {
     /// throughput. `None` chooses by the size of the batch
     /// ([`in_flight`](SearchOptions::in_flight)). A batch of at least 256 queries for each thread
     /// tries several numbers. A small memory budget lowers the number. The results of best-first
-    /// search do not depend on it.
+    /// search do not depend on this number.
     pub in_flight: Option<usize>,
 }
 

@@ -16,14 +16,15 @@ const LOST: &str = "lost+found";
 /// The name of the MANIFEST of an unfinished snapshot ([`snapshot`](crate::snapshot)).
 pub(crate) const UNFINISHED_SNAPSHOT: &str = "SNAPSHOT.new";
 
-/// The path stays valid if the process changes its working directory.
+/// The absolute path, which stays valid if the process changes its working directory.
 pub(crate) fn home(path: &Path) -> Result<PathBuf, Error> {
     bounds::path(path)?;
     let failed = |source| TierError::io("look for", path.display().to_string(), 0, 0, source);
     Ok(std::path::absolute(path).map_err(failed)?)
 }
 
-/// An unreadable directory has another error than a missing one.
+/// Opens a directory. The error of an unreadable directory differs from the error of a missing
+/// directory.
 pub(crate) fn existing(path: &Path) -> Result<Directory, Error> {
     bounds::path(path)?;
     Directory::open(path).map_err(|error| match &error {
@@ -88,7 +89,7 @@ pub(crate) fn is_absent(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// The call fails if it is unknown whether the directory has a MANIFEST.
+/// Whether the directory has a MANIFEST. The call fails if this is unknown.
 pub(crate) fn is_index(path: &Path) -> Result<bool, Error> {
     let place = path.join(MANIFEST);
     match std::fs::metadata(&place) {
@@ -100,7 +101,8 @@ pub(crate) fn is_index(path: &Path) -> Result<bool, Error> {
     }
 }
 
-/// Hidden folders do not count. They are unfinished copies, or are in a trash.
+/// The names of the indexes in a folder. Hidden folders do not count, because they are unfinished
+/// copies, or are in a trash.
 pub(crate) fn indexes_in(path: &Path) -> Result<Vec<String>, Error> {
     let failed = |source| TierError::io("list", path.display().to_string(), 0, 0, source);
     let mut indexes = Vec::new();

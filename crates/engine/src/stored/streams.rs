@@ -6,7 +6,7 @@ use stratann_tier::{Volume, VolumeReader};
 use super::{check_length, entry, name_of};
 use crate::Error;
 
-/// A large file is never twice in memory.
+/// The bytes of a piece. Files are read in pieces, so that a large file is never twice in memory.
 const PIECE: usize = 256 * BLOCK;
 
 /// Checks the length of the file before memory is allocated for the payload.
@@ -33,7 +33,7 @@ pub(crate) fn check_room(
     .into())
 }
 
-/// `out` has the length of the payload.
+/// Reads the payload into `out`, which must have the length of the payload.
 pub(crate) fn read_stream(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -45,7 +45,7 @@ pub(crate) fn read_stream(
     })
 }
 
-/// The header of the file has the length of the payload.
+/// Reads the whole payload, whose length is in the header of the file.
 pub(crate) fn read_stream_whole(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -59,7 +59,7 @@ pub(crate) fn read_stream_whole(
     Ok(payload)
 }
 
-/// Does not keep the byte string in memory. Returns the length of the payload.
+/// Checks a byte string without keeping it in memory. Returns the length of the payload.
 pub(crate) fn check_stream(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -116,7 +116,7 @@ fn stream_of(
     Ok(())
 }
 
-/// The open file may have been renamed or removed.
+/// Reads from an open file, which may have been renamed or removed.
 pub(crate) fn read_opened(
     opened: &dyn VolumeReader,
     volume: &dyn Volume,

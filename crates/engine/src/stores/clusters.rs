@@ -8,10 +8,10 @@
 //!   grouped       a group, and node numbers of strays     strays that are in no probed group
 //! ```
 //!
-//! If the members of a cluster changed after the build, a later file has a new posting list for it;
-//! the last file counts. New vectors are in these posting lists (replicated) or in a file of single
-//! vectors. In a grouped index, a new posting list has no group, so its members are read one by
-//! one.
+//! If the members of a cluster changed after the build, a later file has a new posting list of the
+//! cluster. The list in the last such file is valid. New vectors are in these lists (replicated),
+//! or in a file of single vectors. In a grouped index, a new posting list has no group, so the
+//! members are read one by one.
 
 pub(crate) mod reader;
 mod scatter;
@@ -84,7 +84,8 @@ impl ByteFile {
         })
     }
 
-    /// The offset and length of the aligned read that covers some bytes, and their position in it.
+    /// The offset and length of the aligned read that covers some bytes, and the position of these
+    /// bytes in the read.
     pub(crate) fn reach(&self, offset: u64, bytes: usize) -> (u64, usize, usize) {
         let alignment = u64::from(self.tier.alignment().max(1));
         let start = offset - offset % alignment;
@@ -99,10 +100,10 @@ pub(crate) enum Vectors {
     Addressed,
 }
 
-/// The groups of a build. A group is a range of node numbers; its vectors are at the end of a
-/// posting list.
+/// The groups of a build. A group is a range of node numbers. The vectors of a group are at the end
+/// of a posting list.
 pub(crate) struct Groups {
-    /// The first number of each group, and then the number after the last group.
+    /// The first number of each group, followed by one past the last number of all groups.
     firsts: Vec<u32>,
     ends: Vec<u64>,
 }
@@ -164,7 +165,8 @@ impl Run {
 
 pub(crate) struct ClusterStores {
     pub(crate) composition: &'static Composition,
-    /// The posting lists of the build, then its vectors if these are apart, then later files.
+    /// The file of the build's posting lists, then its file of single vectors if it has one, then
+    /// later files.
     pub(crate) files: Vec<ByteFile>,
     shapes: Vec<ClusterShape>,
     kind: ExtentKind,
@@ -176,13 +178,15 @@ pub(crate) struct ClusterStores {
     pub(crate) heads: Navigation,
     /// The mean distance of a vector to the nearest head, as the build measured it.
     pub(crate) radius: f32,
-    /// The mean number of a cluster's members outside its posting list, after the build.
+    /// The mean number of a cluster's members whose vectors are outside its posting list, as
+    /// measured after the build.
     pub(crate) others: f64,
     built: u32,
     nodes: u32,
     clusters_built: u32,
     amended: Option<AmendedFile>,
-    /// The positions of the posting lists of some clusters after the build. Empty without groups.
+    /// For a sample of clusters, the positions of the posting lists that the build wrote. Empty
+    /// without groups.
     built_sample: Vec<(u32, ExtentAt)>,
 }
 
@@ -242,7 +246,8 @@ impl ClusterStores {
         extents: FileKind,
         amended: AmendedFile,
     ) -> Result<(), Error> {
-        // In other layouts, no table records the free node numbers of dissolved clusters.
+        // Only a replicated index may have fewer clusters than its build. In other layouts, no
+        // table records the free node numbers of dissolved clusters.
         if self.kind != ExtentKind::Replicated && amended.clusters < self.clusters_built {
             return Err(Error::Damaged {
                 file: stored::file_of(volume, manifest, FileKind::Amended, None)?,
@@ -334,7 +339,7 @@ impl ClusterStores {
         self.nodes.into()
     }
 
-    /// The number of vectors in posting lists after the build. Each copy of a vector counts.
+    /// The number of vectors in posting lists that were written after the build. Each copy counts.
     pub(crate) fn records_since(&self) -> u64 {
         let segments = self.amended.iter().flat_map(|amended| &amended.extents);
         let extents = segments.flat_map(|segment| &segment.extents);
@@ -385,7 +390,8 @@ impl ClusterStores {
         let alignment = self.kind.alignment();
         let live = |cluster| (self.place(cluster).bytes as u64).next_multiple_of(alignment);
         let mut counts: u64 = (0..self.clusters()).map(live).sum();
-        // One block of each file counts for its header and the space after the last posting list.
+        // In each file, one block counts as used, for the header and the space after the last
+        // posting list.
         counts += (self.files.len() * BLOCK) as u64;
         counts += self
             .members
@@ -431,7 +437,7 @@ impl ClusterStores {
         self.places[cluster as usize].file == 0
     }
 
-    /// The posting list of a cluster as a view on its bytes. `check` verifies its checksum.
+    /// A view of the posting list `bytes` of a cluster. `check` verifies its checksum.
     pub(crate) fn view<'b>(
         &'b self,
         cluster: u32,
@@ -542,7 +548,7 @@ impl ClusterStores {
         }
     }
 
-    /// The group that a cluster had after the build; empty without a group.
+    /// The group that the build gave to a cluster; empty if it has no group.
     pub(crate) fn group(&self, cluster: u32) -> Range<u32> {
         match &self.vectors {
             Vectors::Grouped(groups) if cluster < self.clusters_built => groups.numbers(cluster),
@@ -550,8 +556,8 @@ impl ClusterStores {
         }
     }
 
-    /// The position of a vector that can be read without its posting list. The vector of the next
-    /// node follows, unless it is in another group or file.
+    /// The position of a vector, if it can be read without its posting list. In the file, the
+    /// vector of the next node follows, unless the next node is in another group or file.
     pub(crate) fn member_place(&self, node: u32) -> Option<MemberAt> {
         match &self.vectors {
             Vectors::Grouped(groups) if node < self.built => {
@@ -693,8 +699,8 @@ pub(crate) fn extent_kind(kind: FileKind) -> ExtentKind {
     ExtentKind::of(kind).unwrap_or(ExtentKind::Postings)
 }
 
-/// The mean number of members outside the posting list of a cluster. `members` counts a vector once
-/// for each cluster.
+/// The mean number of a cluster's members whose vectors are outside its posting list. `members`
+/// counts a vector once for each of its clusters.
 fn others(kind: ExtentKind, members: u64, shape: ClusterShape) -> f64 {
     let with_their_cluster = match kind {
         ExtentKind::Replicated => members,

@@ -2,8 +2,8 @@
 //! lists.
 //!
 //! Codes of two precisions ([`Codebook::low_codes`]) are split when they are loaded, so that a step
-//! of DistVS with low codes reads half the memory. Two more bytes for each node correct the sums
-//! from a query's table.
+//! of DistVS with low codes reads only half of the bytes. Two more bytes for each node correct the
+//! sums from a query's table.
 //!
 //! ```text
 //!   file     node 0: low, rest | node 1: low, rest | …          (rest: the residual code)
@@ -111,7 +111,8 @@ impl Codes {
         })
     }
 
-    /// Only merges add nodes, so no memory is reserved for them.
+    /// Loads split codes. Only merges add nodes to such an index, so no memory is reserved for new
+    /// nodes.
     fn in_parts(
         volume: &dyn Volume,
         manifest: &Manifest,
@@ -237,7 +238,8 @@ struct Parts {
 }
 
 /// The upper half of the f32 that is added to the sum of a code's table entries
-/// ([`PairedQuantizer::correction`]). Its error is smaller than the error of the code.
+/// ([`PairedQuantizer::correction`]). The error of the rounding is smaller than the error of the
+/// code.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Correction(u16);
 
@@ -266,8 +268,9 @@ impl Correction {
         f32::from_bits(u32::from(self.0) << 16)
     }
 
-    /// The estimate by low part and residual code ([`PairedQuantizer::rest_table`]). The order of
-    /// additions is fixed, so that one process and several servers get identical results.
+    /// The estimate by the high code. `low` is the sum of the low code, and `rest` is the sum of
+    /// the residual code ([`PairedQuantizer::rest_table`]). The order of additions is fixed, so
+    /// that one process and several servers get identical results.
     #[inline]
     pub(crate) fn whole(self, low: f32, rest: f32) -> f32 {
         low + rest + self.value()
@@ -275,8 +278,7 @@ impl Correction {
 }
 
 /// The estimate by the high code. `low` is the estimate by the low code, and `sum` is from the
-/// table for [residual codes](PairedQuantizer::rest_table). If there are corrections, codes are
-/// nested.
+/// table for [residual codes](PairedQuantizer::rest_table). Only nested codes have corrections.
 #[inline]
 pub(crate) fn complete(corrections: Option<&[Correction]>, node: u32, low: f32, sum: f32) -> f32 {
     match corrections {
@@ -285,12 +287,12 @@ pub(crate) fn complete(corrections: Option<&[Correction]>, node: u32, low: f32, 
     }
 }
 
-/// Codes of two precisions, in node order: low codes, and residual codes with corrections or high
+/// Codes of two precisions, in node order. `rest` has residual codes with corrections, or high
 /// codes.
 #[derive(Clone, Copy)]
 pub(crate) struct CodeParts<'a> {
     pub(crate) low: &'a [u8],
-    /// Residual codes. If there are no corrections, these are the high codes.
+    /// The residual codes. Without corrections, the high codes.
     pub(crate) rest: &'a [u8],
     corrections: Option<&'a [Correction]>,
     low_bytes: usize,

@@ -1,5 +1,5 @@
-//! The composition of a layout: its stores and their properties. Only searches use the constants of
-//! the pages ([`NodePages`]) instead.
+//! The composition of a layout: its stores and their properties. Searches use the constants of
+//! [`NodePages`] instead, which the compiler knows.
 
 use stratann_layout::{FileKind, Manifest};
 use stratann_tier::Volume;
@@ -12,7 +12,7 @@ use crate::Error;
 
 pub(crate) struct Composition {
     pub(crate) about: &'static str,
-    /// The kind of the file of lists, whose name is the name of the layout.
+    /// The kind of the file of lists. The name of this kind is the name of the layout.
     pub(crate) lists: FileKind,
     pub(crate) records: Records,
     /// The location of vectors, each with its id.
@@ -49,8 +49,8 @@ pub(crate) enum Records {
         /// The location to which direct inserts write changed records.
         rewritten: Rewritten,
     },
-    /// Encoded records of different lengths, in pages that a directory finds. Direct inserts write
-    /// changed records to other pages.
+    /// Encoded records of different lengths. A directory has the page of each record. Direct
+    /// inserts write changed records to other pages.
     Slotted,
     /// The layout has no lists. Uncompressed vectors are stored with their clusters.
     Clustered,
@@ -164,7 +164,8 @@ impl Composition {
                 rewritten: Rewritten::InPlace | Rewritten::Nowhere,
                 ..
             } => false,
-            // Only a rebalance or a merge inserts vectors into clusters.
+            // Clusters take no direct inserts. Only a rebalance or a merge inserts vectors into
+            // them.
             Records::Clustered => false,
         }
     }
@@ -215,7 +216,7 @@ impl Composition {
         }
     }
 
-    /// The kind of the file for changes that wait for their pages at a checkpoint.
+    /// The kind of the file in which a checkpoint stores changes that wait for their pages.
     pub(crate) fn waiting(&self) -> FileKind {
         match self.records_move() {
             true => FileKind::Pending,

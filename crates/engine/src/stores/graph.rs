@@ -75,8 +75,8 @@ impl GraphStores {
         (self.pages.file(self.nodes), vectors)
     }
 
-    /// The pages of lists and of segments that may be kept in memory. They include added pages, but
-    /// no empty ones.
+    /// The pages of lists and of segments that may be kept in memory. Added pages are included, but
+    /// empty pages are not.
     pub(crate) fn keepable(&self) -> (PageFile, PageFile) {
         let (mut graph, mut vectors) = self.files();
         if let Some(placement) = self.placement.get() {
@@ -113,7 +113,7 @@ impl GraphStores {
         Ok(())
     }
 
-    /// For layouts whose records move.
+    /// Applies pending changes, in layouts whose records move.
     fn take_pending(
         &self,
         volume: &dyn Volume,
@@ -136,7 +136,7 @@ impl GraphStores {
         Ok(())
     }
 
-    /// For layouts with pages rewritten in place.
+    /// Applies the journal, in layouts whose pages are rewritten in place.
     fn take_journal<N: NodePages>(
         &self,
         volume: &dyn Volume,
@@ -165,7 +165,8 @@ impl GraphStores {
         Ok(())
     }
 
-    /// Without `heat`, the call loads the first pages.
+    /// Loads the hottest pages into memory, as far as the plan allows. Without `heat`, it loads the
+    /// first pages.
     pub(crate) fn load(
         &mut self,
         volume: &dyn Volume,
@@ -181,7 +182,7 @@ impl GraphStores {
             };
             let heat = heat.map(|heat| &*heat.graph);
             let mut hot = hottest(heat, &in_use, memory_plan.graph_share);
-            // A dirty page has old bytes on storage.
+            // On storage, a dirty page has old bytes, so this page is not loaded.
             let mut wanted = |page: u64| {
                 let old = |placement: &Placement| placement.unwritten.get(page as u32).is_some();
                 hot(page) && !placement.is_some_and(old)

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::GraphStores;
 use super::vectors::segments::Extent;
 
-/// The list size of the sample's queries.
+/// The list size of the sample queries that count reads.
 pub(crate) const LIST: usize = 40;
 
 pub(crate) struct Heat {
@@ -36,7 +36,6 @@ impl Heat {
         }
     }
 
-    /// `place` has pages of vectors.
     pub(crate) fn vectors(&self, place: Extent) {
         let start = self.starts.get(place.segment).copied().unwrap_or(0) as u64;
         for page in place.page..place.end() {

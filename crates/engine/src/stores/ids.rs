@@ -1,4 +1,4 @@
-//! The file of ids of an index on storage: maps an id to its node.
+//! The file of ids of an index on storage, which maps an id to its node.
 //!
 //! ```text
 //!   id ──> guess a block by the ids at both ends ──> read and verify it
@@ -27,7 +27,8 @@ pub(crate) const PLACEHOLDER_ID: u64 = u64::MAX;
 
 /// If more consecutive blocks are damaged, the ids after them count as unreadable.
 const MOST_DAMAGED: usize = 64;
-/// The number of guesses by interpolation. Later, every second guess is the middle of the range.
+/// A look-up first guesses by interpolation, this many times. Then every second guess is the middle
+/// of the remaining range.
 const BY_IDS: u32 = 4;
 
 /// An open file of ids. It stays readable after its name is removed.
@@ -77,7 +78,7 @@ impl IdTable {
         Self::opened(reader, volume, entry, expected)
     }
 
-    /// The file may have been unlinked.
+    /// Opens a table by an open file, whose name may already be removed.
     pub(crate) fn opened(
         reader: Arc<dyn VolumeReader>,
         volume: &dyn Volume,
@@ -178,8 +179,8 @@ impl IdTable {
             let view = match self.block(block, last) {
                 Ok(view) => view,
                 Err(error) => {
-                    // If the id is at least the first id of the next readable block, it is not in
-                    // the damaged block.
+                    // If `id` is at least the first id of the next readable block, the damaged
+                    // block does not have `id`.
                     let (next_block, first) = self.readable(block + 1..high, last);
                     if first.is_some_and(|first| id >= first) {
                         (low, next) = (next_block, Some(next_block));
@@ -208,8 +209,8 @@ impl IdTable {
         }
     }
 
-    /// The first readable one of `blocks`, and its smallest id. The id is `None` if too many cannot
-    /// be read.
+    /// The first readable block of `blocks`, and its smallest id. The id is `None` if the first
+    /// [`MOST_DAMAGED`] blocks are unreadable.
     fn readable(&self, blocks: Range<u64>, last: &mut LastBlock) -> (u64, Option<u64>) {
         let end = blocks.end;
         for block in blocks.take(MOST_DAMAGED) {
@@ -426,7 +427,7 @@ mod tests {
                         assert_eq!(found.unwrap(), Ok(expected), "{damaged:?}: {at}");
                     }
                 }
-                // This id is missing, and it is not between the ids of a damaged block.
+                // The file does not have the id `id + 1`, and no damaged block could have it.
                 let beside = [at.saturating_sub(1), at + 1];
                 let whole = |at: usize| !damaged.contains(&((at / ENTRIES) as u64));
                 if whole(at) && beside.into_iter().all(whole) && id > 0 {

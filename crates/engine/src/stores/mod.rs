@@ -15,8 +15,8 @@
 //! properties of its stores, and the functions that open and write the stores. [`topology`] has the
 //! list of layouts.
 //!
-//! The compiler makes one version of a search for each layout ([`on_pages`]), so a hop needs no
-//! dynamic dispatch.
+//! The compiler makes one version of a search for each layout ([`on_pages`]), so that a step of a
+//! walk needs no dynamic dispatch.
 
 pub(crate) mod clusters;
 pub(crate) mod codes;

@@ -15,7 +15,8 @@
 //! the sources for pages of lists, `Reranker::ask` for vectors, and `Inserter::page_bytes` for an
 //! insert.
 //!
-//! A scan keeps no pages. A merge reads whole files, and replaces pages by their dirty versions.
+//! A scan does not hold the pages that it has read. A merge reads whole files, and replaces pages
+//! by their dirty versions.
 
 use std::ops::Deref;
 
@@ -54,7 +55,7 @@ impl From<Bytes<'_>> for PageBytes {
 }
 
 impl Bytes<'_> {
-    /// `now` is the dirty version of the page, if there is one.
+    /// Whether the bytes are current. `now` is the dirty version of the page, if there is one.
     #[inline]
     pub(crate) fn are_current(&self, now: Option<&PageBytes>) -> bool {
         match (now, self) {

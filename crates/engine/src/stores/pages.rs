@@ -101,7 +101,7 @@ pub(crate) trait NodePages: Send + Sync {
         Ok(record.vector)
     }
 
-    /// Appends the leading part of a vector, in the form of pages.
+    /// Encodes the leading part of a vector as it is stored on pages, and appends it to the output.
     fn leading_part(&self, _node: u32, _vector: &[u8], _out: &mut Vec<u8>) -> Result<(), Error> {
         Ok(())
     }
@@ -120,7 +120,7 @@ pub(crate) struct RecordsMove;
 
 pub(crate) struct PagesStay;
 
-/// Pages never change, and new vectors wait for a merge. `MOVES` is true, since no page is
+/// Pages never change, and new vectors wait for a merge. `MOVES` is true, because no page is
 /// rewritten in place.
 pub(crate) struct NothingChanges;
 
@@ -144,21 +144,21 @@ pub(crate) trait Composable: NodePages {
 
     fn records_a_page(&self) -> usize;
 
-    /// Appends an ascending list in the form of pages.
+    /// Encodes an ascending list as it is stored on pages, and appends it to the output.
     fn encode_list(&self, node: u32, list: &[u32], out: &mut Vec<u8>) -> Result<(), Error>;
 
-    /// Appends a vector in the form of pages.
+    /// Encodes a vector as it is stored on pages, and appends it to the output.
     fn encode_vector(&self, node: u32, vector: &[u8], out: &mut Vec<u8>) -> Result<(), Error>;
 }
 
-/// Builds a page of records of any nodes. Lists and vectors have the form of pages.
+/// Builds a page of records of any nodes. Lists and vectors must be encoded as on pages.
 pub(crate) trait Composer {
     fn start(&mut self);
     fn push(&mut self, node: u32, id: u64, list: &[u8], vector: &[u8]) -> bool;
     fn finish(&mut self, page: u32) -> &[u8];
 }
 
-/// A layout whose pages are rewritten in place. A page keeps its nodes.
+/// A layout whose pages are rewritten in place. A page always has the same nodes.
 pub(crate) trait Rewritable: NodePages {
     type Composer: CodedComposer;
 
@@ -206,8 +206,8 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// The most bytes that [`cached`](Record::cached) writes. If `vector` is 0, they are the
-    /// Elias–Fano bound of a list, as in DecoupleVS §3.4.
+    /// The most bytes that [`cached`](Record::cached) writes. If `vector` is 0, a cached record has
+    /// only its list, and `list` is the list's Elias–Fano bound (DecoupleVS §3.4).
     pub(crate) fn cached_bytes(list: usize, codes: usize, vector: usize) -> usize {
         match vector {
             0 => list,
@@ -227,7 +227,8 @@ impl<'a> Record<'a> {
         out.extend_from_slice(self.vector);
     }
 
-    /// `None` if the bytes are malformed. Some zeros are appended to them.
+    /// The record in cached bytes, to which the call appends zeros. `None` if the bytes are
+    /// malformed.
     pub(crate) fn from_cached(bytes: &'a mut Vec<u8>, vectors: bool) -> Option<Record<'a>> {
         let end = bytes.len();
         bytes.resize(end + SLACK, 0);

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The format does not show which records are valid. A record that moved leaves its old bytes, and
-//! the file of a segment that a merge kept has garbage. Traversals use
+//! a segment that a merge left unchanged has garbage. Traversals use
 //! [`NodePages`](super::NodePages) instead.
 
 use std::borrow::Cow;
@@ -29,7 +29,7 @@ pub(crate) trait PageFormat {
         0
     }
 
-    /// The bytes of `list` on storage.
+    /// The number of bytes that `list` takes on storage.
     fn list_bytes(&self, list: &[u8]) -> usize;
 
     fn is_of(&self, header: &FileHeader, nodes: u64, file: &str) -> Result<bool, LayoutError>;
@@ -37,8 +37,8 @@ pub(crate) trait PageFormat {
     /// Reads page `page` and verifies all its checksums.
     ///
     /// `bytes` may continue with the pages that have the end of the last record. If the end is
-    /// missing, only this record is refused. If `nodes` is given, a fixed page must have the number
-    /// of records of an index of `nodes` nodes.
+    /// missing, only this record is refused. If `nodes` is given, a page of fixed records must have
+    /// as many records as in an index of `nodes` nodes.
     fn read<'p>(
         &'p self,
         page: u64,
@@ -48,7 +48,7 @@ pub(crate) trait PageFormat {
     ) -> Result<PageRecords<'p>, LayoutError>;
 }
 
-/// A fixed number of nodes is on each page. So a node's page follows from its number.
+/// A format with a fixed number of nodes on each page. So a node's page follows from its number.
 pub(crate) trait FixedFormat: PageFormat {
     /// The number of nodes on a full page, which is never 0.
     fn nodes_a_page(&self) -> u64;
@@ -66,14 +66,14 @@ pub(crate) trait FixedFormat: PageFormat {
 }
 
 pub(crate) struct PageRecords<'p> {
-    /// Whether the page has the node number of each record. It does if it was written after the
-    /// build.
+    /// Whether the page has the node number of each record. Only pages that were written after the
+    /// build have these numbers.
     pub(crate) relocated: bool,
     /// The first node of the page, if the build wrote the page.
     pub(crate) first: u64,
-    /// The bytes at the start of the page that continue a record of an earlier page.
+    /// The number of bytes at the start of the page that continue a record of an earlier page.
     pub(crate) begun: u64,
-    /// The bytes of the page's last record that are on following pages.
+    /// The number of bytes of the page's last record that are on following pages.
     pub(crate) left: u64,
     pub(crate) records: Vec<Stored<'p>>,
 }
@@ -86,14 +86,15 @@ pub(crate) struct Stored<'p> {
 }
 
 pub(crate) struct StoredBytes<'p> {
-    /// Empty if lists are stored elsewhere. A list that is not encoded has a word for each link.
+    /// The encoded list, or a word for each link if lists are not encoded. Empty if lists are
+    /// stored elsewhere.
     pub(crate) list: Cow<'p, [u8]>,
     /// Empty if vectors are stored elsewhere.
     pub(crate) vector: Cow<'p, [u8]>,
 }
 
 impl<'p> Stored<'p> {
-    /// A record whose parts are either all readable or all not readable.
+    /// A record whose parts are either all readable, or all unreadable.
     pub(crate) fn whole(
         node: Result<u32, LayoutError>,
         record: Result<(u64, &'p [u8], &'p [u8]), LayoutError>,

@@ -10,7 +10,7 @@ const PIECE: usize = 1 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Resident {
     /// For each page, its position in `bytes`, counted in pages, or [`AWAY`]. Empty if no page is
-    /// resident, or if all are.
+    /// resident, or if all pages are.
     places: Vec<u32>,
     bytes: Option<HugeBytes>,
     page_bytes: usize,
@@ -53,7 +53,8 @@ impl Resident {
                 page += 1;
                 continue;
             }
-            // Pages that follow each other do so in memory too. One read loads several.
+            // Consecutive pages of the file are also consecutive in memory. So one read loads
+            // several pages.
             let run = places[page..]
                 .iter()
                 .take(most)

@@ -55,7 +55,7 @@ pub(crate) mod tests {
     use crate::verify::verify_in;
     use crate::{Compression, Index, Layout, OpenOptions, SearchOptions, Strategy, stored};
 
-    /// The topology of this index is read from a copy in memory.
+    /// A volume of four disks. The topology is read from a copy in memory.
     pub(crate) fn four_disks() -> SimVolume {
         SimVolume::joined(4, |disks| {
             let disk = |n: usize| -> Arc<dyn Volume> { Arc::new(disks[n].clone()) };
@@ -71,8 +71,8 @@ pub(crate) mod tests {
         })
     }
 
-    /// Mapped topology, vectors in memory, ids in another folder, and other files in the index
-    /// folder.
+    /// A volume with the topology mapped, vectors in memory, ids in another folder, and other files
+    /// in the index folder.
     pub(crate) fn tiers(folder: &Path) -> Arc<dyn Volume> {
         let directory = |name: &str| Directory::create(folder.join(name)).unwrap();
         let mapped: Arc<dyn Volume> = Arc::new(MemoryVolume::mapped(directory("topology")));

@@ -19,7 +19,7 @@ pub(crate) struct SlottedPages {
     pub(crate) shape: SlottedShape,
     pub(crate) directory: PageDirectory,
     pub(crate) file: String,
-    /// The placement stays empty in a segment.
+    /// In a segment, the placement stays empty.
     pub(crate) placement: Placed,
 }
 
@@ -163,7 +163,6 @@ impl PageFormat for SlottedShape {
     }
 }
 
-/// An error gets the file's name.
 pub(crate) fn model<T>(file: &str, found: Result<T, CodecError>) -> Result<T, Error> {
     found.map_err(|error| Error::Damaged {
         file: file.to_owned(),
@@ -192,7 +191,7 @@ impl Composer for SlottedComposer {
     }
 
     fn push(&mut self, node: u32, id: u64, list: &[u8], vector: &[u8]) -> bool {
-        // If a node comes twice, a page of its records is damaged.
+        // A node comes twice only if a page with its record is damaged.
         if self.nodes.contains(&node) {
             return false;
         }

@@ -1,7 +1,8 @@
 //! Checks pages of vectors that direct inserts added.
 //!
-//! In the last segment, added pages follow the pages of the build. Pages that are not in the table
-//! are from after the checkpoint, or from a crashed writer. They are ignored.
+//! In the last segment, added pages follow the pages of the build. Pages that the placement table
+//! does not name are from after the checkpoint, or from a crashed writer. `verify` ignores these
+//! pages.
 
 use super::Check;
 use super::pages::{NodeAt, Pages};
@@ -75,7 +76,7 @@ impl Check<'_> {
         })
     }
 
-    /// A pending node must have the vector that its two parts give.
+    /// A pending record has the whole vector. The two parts on pages must give the same vector.
     pub(super) fn waits_as(&mut self, place: NodeAt<'_>, node: u32, vector: &[u8]) {
         let Some(tables) = self.placement_tables else {
             return;
@@ -101,7 +102,7 @@ impl Check<'_> {
         for record in placement_tables.waiting_from(read.first, read.records.len()) {
             let slot = u64::from(record.node) - read.first;
             let found = read.records.get(slot as usize).map(|stored| &stored.id);
-            // Other code has reported an unreadable id.
+            // Another check has reported an unreadable id.
             if let Some(Ok(id)) = found
                 && *id != record.id
             {

@@ -1,6 +1,6 @@
 //! Checks the files of a cluster index: every byte, and that each vector is in a cluster.
 //!
-//! After changes, all posting lists of each later segment are checked, even replaced ones. At the
+//! After changes, all posting lists of each later segment are checked, even replaced lists. At the
 //! end, each live vector must be in a current posting list.
 
 use stratann_codec::ListModel;
@@ -26,7 +26,6 @@ struct Found {
     members: Bits,
     /// The number of members of all clusters.
     total: u64,
-    /// The number of members of the largest cluster.
     largest: u64,
     complete: bool,
 }
@@ -61,7 +60,7 @@ impl Check<'_> {
                 self.members_alone(entry, members, 0..self.manifest.vectors as u32, name)
             }
             (extents, Some(number)) => {
-                // Faults of the table are reported when the table is checked.
+                // The check of the table itself reports its faults.
                 let Ok(Some(amended)) = reading::amended(self.volume, self.manifest) else {
                     let what = "not checked: the table of changes since the build is damaged";
                     self.report.problem(name, None, what);
@@ -89,7 +88,7 @@ impl Check<'_> {
 
     pub(super) fn amends(&self, kind: FileKind, n: Option<u32>) -> bool {
         let files = self.later_files();
-        // If the table cannot be read, it is unknown whether the file belongs to the changes.
+        // If the table cannot be read, the file may belong to the changes.
         let unknown = || reading::amended(self.volume, self.manifest).is_err();
         files.contains(&(kind, n)) || unknown()
     }
@@ -164,8 +163,8 @@ impl Check<'_> {
         }
     }
 
-    /// Checks a cluster index that changed. If vectors are stored in all of their clusters, each
-    /// must have exactly one own cluster.
+    /// Checks a cluster index that changed. In the layout `replicated`, each vector must have
+    /// exactly one own cluster.
     pub(super) fn current_clusters(&mut self) -> Result<(), Error> {
         let (volume, manifest) = (self.volume, self.manifest);
         let (Some(_), Some(facts), Some(tables)) =
@@ -173,7 +172,7 @@ impl Check<'_> {
         else {
             return Ok(());
         };
-        // Faults of a table, of a header or of an unreadable posting list are reported elsewhere.
+        // Other checks report faults of a table, of a header or of an unreadable posting list.
         let Ok(stores) = ClusterStores::open(volume, manifest) else {
             return Ok(());
         };
@@ -274,7 +273,7 @@ impl Check<'_> {
     fn all_extents(&mut self, entry: &FileEntry, kind: FileKind, name: &str) -> Result<(), Error> {
         let (_, shape) = reading::cluster_file(self.volume, self.manifest, kind)?;
         let extent_kind = extent_kind(kind);
-        // Faults of the table are reported when the table is checked.
+        // The check of the table itself reports its faults.
         let Ok(table) = reading::clusters(self.volume, self.manifest, (kind, extent_kind)) else {
             let what = "not checked: the table of its posting lists is damaged";
             self.report.problem(name, None, what);
@@ -310,8 +309,8 @@ impl Check<'_> {
         let (mut buffer, mut first) = (Vec::new(), 0u32);
         for (cluster, (&bytes, &records)) in (0u32..).zip(table.bytes.iter().zip(&table.records)) {
             let at = offsets[cluster as usize];
-            // The end of the zeros after a posting list. After the last list, it is the end of the
-            // file.
+            // `end` is the start of the next posting list, or the end of the file. Zeros fill the
+            // bytes before `end`.
             let end = match cluster + 1 == extents.shape.clusters {
                 true => entry.length,
                 false => offsets[cluster as usize + 1],
@@ -335,7 +334,7 @@ impl Check<'_> {
         Ok(found)
     }
 
-    /// The numbers are the cluster, the first node in its group, and the offset in the file.
+    /// The three numbers are the cluster, the first node of its group, and the offset in the file.
     fn extent(
         &mut self,
         extents: &Extents<'_>,
@@ -413,7 +412,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks a vector in its own cluster, or in its only place.
+    /// Checks a vector. If a vector has several copies, only the copy in its own cluster is
+    /// checked.
     fn own_vector(
         &mut self,
         node: u32,

@@ -13,10 +13,10 @@ use crate::progress::Progress;
 use crate::stores::codes::Codes;
 use crate::{Error, stored};
 
-/// With more bytes of codes, the check needs too much memory.
+/// The most bytes of codes for which the check runs. More codes need too much memory.
 const MOST_CODES: u64 = 64 << 20;
 
-/// `report` is about this index.
+/// Warns if searches miss inserted vectors. `report` must be about the same index.
 pub(super) fn warn(
     home: &Arc<dyn Volume>,
     path: &Path,

@@ -22,12 +22,12 @@ pub(super) struct IdFile {
     records: u64,
     /// For each entry, whether a record has its id.
     found: Bits,
-    /// If a look-up could not read a block, it is unknown which entries have no record.
+    /// Whether a look-up could not read a block. Then it is unknown which entries have no record.
     unread: bool,
 }
 
 impl IdFile {
-    /// `None` if there is no such file, or if its header is wrong.
+    /// `None` if there is no file of ids, or if its header is wrong.
     pub(super) fn open(volume: &dyn Volume, manifest: &Manifest) -> Option<Self> {
         let ids = IdTable::open(volume, manifest).ok()??;
         Some(Self {
@@ -43,7 +43,7 @@ impl IdFile {
         self.waiting.sort_unstable();
         let mut last = LastBlock::none();
         for (id, node) in self.waiting.drain(..) {
-            // An unreadable block is reported by the check of the file.
+            // The check of the file itself reports the unreadable block.
             let Ok(found) = self.ids.find(id, &mut last) else {
                 self.unread = true;
                 continue;
@@ -132,8 +132,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// A record of the build must be in the file of ids. Without this file, row numbers must be in
-    /// range.
+    /// A record of the build must be in the file of ids. Without this file, ids are row numbers,
+    /// and must be less than `next_id`.
     pub(super) fn expect_id(&mut self, place: NodeAt<'_>, id: u64) {
         let (node, manifest) = (place.node, self.manifest);
         let Some(file) = &mut self.id_file else {

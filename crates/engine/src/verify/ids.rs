@@ -1,7 +1,7 @@
 //! Finds external ids that occur twice.
 //!
-//! Ids are usually row numbers, so the set has a bit for each number below twice the number of
-//! vectors. Larger ids take eight bytes each, and are sorted at the end.
+//! Ids are usually row numbers. So an id below twice the number of vectors takes one bit in the
+//! set. Larger ids take eight bytes each, and are sorted at the end.
 
 use crate::bits::Bits;
 
@@ -19,8 +19,8 @@ impl Ids {
         }
     }
 
-    /// `false` if the id was added before. Only [`repeated`](Self::repeated) finds repetitions of
-    /// large ids.
+    /// `false` if the id was added before. For a large id, the result is always `true`, and only
+    /// [`repeated`](Self::repeated) finds that it is repeated.
     pub(super) fn insert(&mut self, id: u64) -> bool {
         if self.small.takes(id) {
             return self.small.add(id);
@@ -29,7 +29,7 @@ impl Ids {
         true
     }
 
-    /// Removes all large ids. A repeated id is returned as often as it was repeated.
+    /// Removes all large ids. An id that was added n times is returned n - 1 times.
     pub(super) fn repeated(&mut self) -> Vec<u64> {
         let mut large = std::mem::take(&mut self.large);
         large.sort_unstable();

@@ -1,12 +1,12 @@
-//! Checks pages of an inline index that took direct inserts. The place of each page follows from
-//! its nodes. The journal has the pages that were to be written in place.
+//! Checks pages of an inline index that took direct inserts. The position of a page follows from
+//! its nodes. The journal has the pages that the last checkpoint was to write in place.
 //!
 //! ```text
-//!   journal   page -> bytes     these count: in the file the page may be old, torn, or missing
-//!   file      all other pages   up to the last node's page; later ones come from a crash
+//!   journal   page -> bytes     valid; the same page of the file may be old, torn, or missing
+//!   file      all other pages   up to the last node's page; a crash may leave later pages
 //! ```
 //!
-//! If the journal cannot be read, the pages in the file count.
+//! If the journal cannot be read, all pages are taken from the file.
 
 use stratann_layout::{FileEntry, FileKind, JournalFile};
 
@@ -46,7 +46,7 @@ impl Check<'_> {
         let stored = volume.len(&entry.name)?.saturating_sub(pages.start);
         let stored = stored / pages.page_bytes as u64;
         pages.count = stored.min(count);
-        // A page of the journal may be unreadable in the file.
+        // A page that the journal has may be unreadable in the file, and is not read there.
         let wanted = |page: u64| !has(page);
         self.each_page_of(
             entry,
@@ -75,7 +75,7 @@ impl Check<'_> {
         let file = stored::file_of(volume, manifest, FileKind::Journal, None)?;
         for (page, bytes) in journal.pages(format.page_bytes()) {
             let page = u64::from(page);
-            // A fault of a page in the journal is reported for the journal.
+            // The check of the journal itself reports a fault of its page.
             if page < count
                 && let Ok(read) = format.read(page, bytes, Some(nodes), &file)
             {
@@ -97,11 +97,12 @@ impl Check<'_> {
         records.check(self, read, page, file, offset);
     }
 
-    /// Each page must belong to the index, be whole, and have existing nodes.
+    /// Checks the pages in a journal. Each page must belong to the index, be undamaged, and have
+    /// existing nodes.
     pub(super) fn journal(&mut self, payload: Vec<u8>, name: &str) -> Result<(), Error> {
         let (manifest, nodes) = (self.manifest, self.nodes());
         let Some(format) = self.composition.fixed_format(manifest)? else {
-            // This layout has no journal. The manifest is at fault if it names one.
+            // This layout has no journal, so a manifest that names a journal is at fault.
             return Ok(());
         };
         let count = format.pages(nodes);

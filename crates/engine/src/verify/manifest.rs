@@ -1,4 +1,4 @@
-//! Checks the manifest: the files, the division of nodes into segments, and the sums.
+//! Checks the claims of the manifest: its files, its division of nodes into segments, and its sums.
 
 use stratann_layout::manifest::{FILE_NAME as MANIFEST, IDS};
 use stratann_layout::{FileEntry, FileKind, Form, SegmentFacts};
@@ -10,7 +10,7 @@ use crate::stores::VectorsAt;
 #[derive(Debug, Default)]
 pub(super) struct Sums {
     pub(super) lists: u64,
-    /// The links of these lists.
+    /// The number of links in these lists.
     pub(super) edges: u64,
     pub(super) degree_max: u32,
     pub(super) list_bytes: u64,
@@ -45,14 +45,14 @@ impl Check<'_> {
                 Form::Segment => of_segment(),
                 Form::Clusters(_) if n.is_some() => self.amends(kind, n),
                 Form::Clusters(_) => kind == self.composition.lists || Some(kind) == self.extents(),
-                // A MANIFEST names no log file, and no other tables.
+                // A MANIFEST names no log files, and no byte strings of other kinds.
                 Form::Log | Form::Stream => false,
             },
         }
     }
 
-    /// All segments except the last must have the same number of records, since a division gives
-    /// the segment of a node.
+    /// All segments except the last must have the same number of records, because the segment of a
+    /// node is computed by a division.
     pub(super) fn claims(&mut self) {
         let mut needed = vec![(self.composition.lists, None)];
         needed.extend(self.composition.codes.file().map(|kind| (kind, None)));
@@ -96,7 +96,7 @@ impl Check<'_> {
         let Some((last, others)) = segments.split_last() else {
             return;
         };
-        // Garbage counts too, since segments were full when they were written.
+        // Garbage records count too, because segments were full when they were written.
         let records = |segment: &SegmentFacts| segment.stored().1;
         let capacity = records(&segments[0]);
         let wrong = |&n: &usize| match others.get(n) {
@@ -116,7 +116,8 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the sums over the build, without later inserts, if all could be read.
+    /// Checks the sums of the manifest, if all lists and vectors could be read. An index with
+    /// direct inserts is not checked, because the sums are only about the build.
     pub(super) fn sums(&mut self) {
         if self.manifest.placement.is_some() {
             return;
@@ -132,7 +133,7 @@ impl Check<'_> {
                 ));
             }
         }
-        // A version of StratANN before the layouts with codes wrote no sums of bytes.
+        // Early versions of StratANN, which had no layouts with codes, wrote no sums of bytes.
         let silent = !self.composition.is_encoded() && !self.composition.has_codes_in_records();
         for (what, complete, claimed, found) in [
             ("lists", found.lists, manifest.list_bytes, found.list_bytes),
@@ -154,7 +155,7 @@ impl Check<'_> {
         }
     }
 
-    /// Some repeated ids are found only after all ids were sorted.
+    /// Reports repeated ids that were found only after all ids were sorted.
     pub(super) fn repeated_ids(&mut self) {
         let (kind, n) = match self.composition.vectors {
             VectorsAt::Records | VectorsAt::Parts => (self.composition.lists, None),

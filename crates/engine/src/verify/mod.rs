@@ -3,10 +3,10 @@
 //! ```text
 //!   manifest.rs   the claims of the MANIFEST: files that the layout needs, segments, sums
 //!   pages.rs      files of pages, piece by piece; checks that apply to any node
-//!     ├─ records.rs   pages as their build left them, whatever their format, and their records
-//!     ├─ placed.rs    pages after direct inserts: rewritten records, and pending ones
+//!     ├─ records.rs   pages not changed after the build, in any format, and their records
+//!     ├─ placed.rs    pages after direct inserts: rewritten records, and pending records
 //!     ├─ added.rs     pages of vectors that direct inserts added, if vectors are stored apart
-//!     └─ journal.rs   pages that direct inserts write in place, and the journal before them
+//!     └─ journal.rs   pages that direct inserts write in place, and the journal of these pages
 //!   clusters.rs   files of a cluster index: posting lists, and vectors stored by themselves
 //!   placement.rs  the table of nodes and pages after direct inserts, and the live ids
 //!   streams.rs    byte strings, and the content of the tables among them
@@ -67,7 +67,7 @@ use crate::stores::composition::{Records, Rewritten};
 use crate::stores::{Composition, Placed};
 use crate::{Error, ErrorKind, Layout, stored};
 
-/// The most problems in a report, beside the first problem of each file.
+/// The most problems in a report, in addition to the first problem of each file.
 const MOST: usize = 100;
 
 const MEMORY: u64 = 3 << 20;
@@ -94,10 +94,10 @@ pub struct VerifyReport {
     pub files: u64,
     /// The bytes of the files that were read to their end.
     pub bytes: u64,
-    /// The number of pages with nodes. The layout csr has pieces of rows, and a cluster index
+    /// The number of pages with nodes; in the layout csr, of pieces of rows; in a cluster index, of
     /// posting lists.
     pub pages: u64,
-    /// The number of nodes whose lists were read; in a cluster index, of vectors.
+    /// The number of nodes whose lists were read; in a cluster index, the number of vectors.
     pub nodes: u64,
     /// The number of links; 0 in a cluster index.
     pub edges: u64,
@@ -110,8 +110,8 @@ pub struct VerifyReport {
     /// The number of problems that are no damage: files that this user may not read, and reads that
     /// failed for a reason outside the file.
     pub unread: u64,
-    /// The number of problems of the index itself, if copies were read. With 0, only the copies are
-    /// damaged.
+    /// The number of problems of the index itself, if copies were read. If it is 0, only the copies
+    /// are damaged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub original_problems: Option<u64>,
 }
@@ -136,7 +136,7 @@ impl VerifyReport {
 
     fn refused(&mut self, file: &str, error: &Error) {
         let unread = match error {
-            // Missing bytes that the manifest names are damage.
+            // If bytes that the manifest names are missing, the index is damaged.
             Error::Tier(error) => !matches!(
                 error,
                 TierError::Missing { .. } | TierError::Short { .. } | TierError::OutOfRange { .. }
@@ -155,8 +155,8 @@ impl VerifyReport {
 /// Checks the whole index at `path`. Damage is in the report, and is no error.
 ///
 /// # Errors
-/// There is no index, its manifest cannot be read, the machine is out of memory or handles, or the
-/// caller interrupts.
+/// The call fails if there is no index, if its manifest cannot be read, if the machine is out of
+/// memory or handles, or if the caller interrupts.
 pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyReport, Error> {
     let home: Arc<dyn Volume> = Arc::new(stored::existing(path.as_ref())?);
     let report = verify_in(&*home, progress)?;
@@ -165,9 +165,9 @@ pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyR
     Ok(report)
 }
 
-/// Checks an index like [`verify`], but reads the copies of roles that have a place in `places`.
-/// Missing copies are made first. If there is a problem, the index itself is read too, since a copy
-/// of a damaged file is damaged.
+/// Checks an index as [`verify`] does, but reads the copies of roles that have a place in `places`.
+/// Missing copies are made first. If there is a problem, the index itself is read too, because a
+/// copy of a damaged file is damaged.
 ///
 /// # Errors
 /// The call fails as [`verify`] does, if a place is in memory, or if the index does not have one of
@@ -264,7 +264,7 @@ struct Check<'a> {
     placed: OnceCell<Placed>,
     counts: Counts,
     ids: Ids,
-    /// The live vectors without posting lists, if a cluster index has changed.
+    /// The live vectors of a cluster index that has changed. Posting lists must have all of them.
     live: Bits,
     id_file: Option<IdFile>,
     whole_columns: HashSet<(FileKind, Option<u32>)>,
@@ -306,7 +306,7 @@ impl Check<'_> {
                 Ok(())
             }
             Err(Error::Interrupted) => Err(Error::Interrupted),
-            // Without memory or handles, it is unknown whether the file is damaged.
+            // If memory or handles are exhausted, it is unknown whether the file is damaged.
             Err(error) if error.kind() == ErrorKind::Exhausted => Err(error),
             Err(error) => {
                 self.report.refused(&name, &error);
@@ -326,7 +326,8 @@ impl Check<'_> {
         let may_grow = match kind {
             FileKind::Vectors => self.may_grow(n),
             _ if self.extents().is_some() => false,
-            // If pages are rewritten in place, only direct inserts add pages.
+            // Only direct inserts add pages. If records move, a crash before the first checkpoint
+            // may also leave pages.
             _ => self.composition.records_move() || self.manifest.placement.is_some(),
         };
         if !may_grow {

@@ -13,7 +13,7 @@ pub(super) struct Pages {
     pub(super) count: u64,
     pub(super) page_bytes: usize,
     pub(super) start: u64,
-    /// The most pages onto which a record may continue after its first page.
+    /// The largest number of pages onto which a record may continue after its first page.
     pub(super) behind: u64,
 }
 
@@ -37,8 +37,8 @@ pub(super) struct NodeAt<'a> {
 }
 
 impl Check<'_> {
-    /// `each` gets the number, the offset and the bytes of each page, and the bytes of the
-    /// following pages.
+    /// Passes each page to `each`: its number, its offset, and its bytes with the bytes of the next
+    /// pages.
     pub(super) fn each_page(
         &mut self,
         entry: &FileEntry,
@@ -86,7 +86,7 @@ impl Check<'_> {
         placement.map_or(self.manifest.vectors, |facts| facts.nodes)
     }
 
-    /// The pages of this index are never rewritten.
+    /// Reports that a page has rewritten records, although pages of this index are never rewritten.
     pub(super) fn no_relocated(&mut self, page: u64, offset: u64, file: &str) {
         let what =
             format!("page {page} has rewritten records, but the MANIFEST says that there are none");
@@ -98,7 +98,7 @@ impl Check<'_> {
         self.report.problem(place.file, place.offset, what);
     }
 
-    /// The list of the node takes `bytes` bytes on storage.
+    /// Checks the list of a node, and adds its `bytes` bytes on storage to the sums.
     pub(super) fn links(&mut self, place: NodeAt<'_>, links: &[u32], bytes: usize) {
         let (nodes, degree) = (self.nodes(), self.manifest.graph().degree);
         self.sums.lists += 1;
@@ -118,7 +118,7 @@ impl Check<'_> {
         }
     }
 
-    /// The vector of the node takes `bytes` bytes on storage.
+    /// Checks the vector of a node, and adds its `bytes` bytes on storage to the sums.
     pub(super) fn vector(&mut self, place: NodeAt<'_>, vector: &[u8], bytes: usize) {
         self.sums.vectors += 1;
         self.sums.vector_bytes += bytes as u64;

@@ -1,14 +1,15 @@
-//! Checks pages of an index that took direct inserts. Every node is either on the page that a table
-//! has for it, or pending.
+//! Checks pages of an index that took direct inserts. Every node must be pending, or on the page
+//! that the placement table gives.
 //!
 //! ```text
 //!   placement   node -> page      pages without a node are not read: their content does not count
-//!   page        records           those whose node is here by the table; others moved away
-//!   pending     changes, records  a list counts as it will be when its page is written
+//!   page        records           only records whose node is on this page, according to the table
+//!   pending     changes, records  a list is checked as it will be when its page is written
 //! ```
 //!
 //! If vectors are stored apart from lists, they are never pending, and are on pages of segments
-//! ([`super::added`]). If vectors are in two parts, the pages have the leading parts and the ids.
+//! ([`super::added`]). If vectors are in two parts, the pages of lists have the leading parts and
+//! the ids.
 
 use stratann_layout::{FileEntry, FileKind, LayoutError};
 
@@ -46,7 +47,7 @@ impl Check<'_> {
         let file = reading::pages(self.volume, self.manifest, kind, None)?;
         let tables = self.tables(None);
         let mut records = self.records_of(kind, &tables, &*file.format, file.first);
-        // The table is reported when its file is checked.
+        // The check of the table itself reports its faults.
         let Some(placement_tables) = self.placement_tables else {
             return self.advance(entry.length);
         };
@@ -175,7 +176,8 @@ impl Check<'_> {
             );
             return None;
         };
-        // A record that has moved leaves its old bytes. Of two records of a node, the first counts.
+        // A moved record leaves its old bytes on its old page. If there are two records of a node,
+        // the first record counts.
         if u64::from(here) != page.number || !walk.found.add(node.into()) {
             return None;
         }
@@ -183,15 +185,15 @@ impl Check<'_> {
         Some((place, node))
     }
 
-    /// The list of the node is in `links`. Pending changes are applied to it.
+    /// `walk.links` has the list of the node. Pending changes are applied before the check.
     fn list(&mut self, walk: &mut Walk<'_>, place: NodeAt<'_>, node: u32, bytes: usize) {
         let degree = self.manifest.graph().degree as usize;
         let changes = walk.tables.changes(node);
         if !changes.is_empty() {
             let most = walk.links.len().max(degree);
             apply(changes, node, &mut walk.links);
-            // Two concurrent inserts may both have used the last free place of a list. Only the
-            // first link will be written, so this is no damage.
+            // Two concurrent inserts may both have used the last free slot of a list. Only the
+            // first link will be written, so the second link is no damage.
             walk.links.truncate(most);
         }
         self.links(place, &walk.links, bytes);
@@ -231,7 +233,7 @@ impl Check<'_> {
                     self.vector(place, &record.vector, record.vector.len());
                     self.counted(place, record.id);
                 }
-                // The vector is checked together with its trailing part.
+                // The vector is checked with its trailing part.
                 VectorsAt::Parts => self.counted(place, record.id),
                 // The vector and the id are checked with the pages of vectors.
                 VectorsAt::Segments => {}
@@ -243,7 +245,7 @@ impl Check<'_> {
         let tables = walk.tables;
         let (built, knows) = (u64::from(tables.placement.built), tables.pending.is_some());
         for (node, &page) in (0..).zip(&tables.placement.page_of) {
-            // If the pending changes cannot be read, a node without a page may be among them.
+            // If the pending changes cannot be read, a node that no page has may be one of them.
             let unknown = walk.damaged.has(page.into()) || (!knows && node >= built);
             if !walk.found.has(node) && !unknown {
                 let what = format!("it places node {node} on page {page}, which does not have it");

@@ -5,8 +5,9 @@
 //!   pending     nodes and changes that are on no page yet
 //! ```
 //!
-//! Ids must be unique among live records. A deleted or replaced id also has dead records, on nodes
-//! below a bound. Totals are checked after all files were read.
+//! Ids must be unique among live records. If an id was deleted or replaced, the table has a bound:
+//! records of this id on nodes below the bound are dead. Totals are checked after all files were
+//! read.
 
 use stratann_layout::{FileKind, Manifest, PendingFile, PendingRecord, PlacementFile};
 use stratann_tier::Volume;
@@ -48,7 +49,7 @@ impl Tables {
             let mut changes: Vec<_> = changes
                 .map(|[node, add, remove]| Change { node, add, remove })
                 .collect();
-            // The sort is stable, so the changes of one node keep their order.
+            // The sort is stable, so the changes of a node stay in their order.
             changes.sort_by_key(|change| change.node);
             records.sort_by_key(|record| record.node);
             Some(Waiting {
@@ -96,7 +97,7 @@ impl Tables {
 pub(super) struct Counts {
     records: u64,
     dead: u64,
-    /// Live records that were inserted after the build, and are in the table.
+    /// The number of live records that were inserted after the build and are in the table.
     later: u64,
 }
 
@@ -116,13 +117,15 @@ pub(crate) fn added_wrong(layout: Layout, placement: &PlacementFile) -> Option<S
 }
 
 impl Check<'_> {
-    /// After a crash, segment `n` may have added pages that no checkpoint names.
+    /// Whether segment `n` is the last segment. Only its file may have pages that no checkpoint
+    /// names, after a crash.
     pub(super) fn may_grow(&self, n: Option<u32>) -> bool {
         let behind = n.map(|n| n as usize + 1);
         behind == Some(self.manifest.segments.len())
     }
 
-    /// For readers of pages. The table is empty without direct inserts, or if it cannot be read.
+    /// The pages of the nodes, for readers of pages. The table is empty if there were no direct
+    /// inserts, or if the table cannot be read.
     pub(super) fn where_nodes_are(&self) -> Placed {
         let made = self.placed.get_or_init(|| {
             let placed = Placed::default();
@@ -140,7 +143,7 @@ impl Check<'_> {
         if self.manifest.placement.is_none() {
             return self.id(place, id);
         }
-        // Without the table of deleted ids, it is unknown which records are dead.
+        // If the table of deleted ids cannot be read, it is unknown which records are dead.
         let (Some(tables), Ok(node)) = (self.placement_tables, u32::try_from(place.node)) else {
             return;
         };

@@ -1,11 +1,11 @@
 //! Checks files of pages that were not changed after their build.
 //!
-//! If records are encoded, a directory or the chunks of a segment have the number of records on
-//! each page, and the parameters to decode them. If such a table is damaged, pages are checked as
-//! far as possible.
+//! If records are encoded, a table has the number of records on each page, and the parameters to
+//! decode them. The table is a directory, or the chunks of a segment. If the table is damaged,
+//! pages are checked as far as possible.
 //!
-//! Codes beside lists have only a checksum. A wrong code misleads a search, but results are ranked
-//! by vectors.
+//! Codes beside lists have only a checksum. A wrong code misleads a search, but the search ranks
+//! its results by exact vectors.
 
 use stratann_codec::ListModel;
 use stratann_layout::{DeadSlots, FileKind, LayoutError, PageDirectory, RunsOn};
@@ -33,7 +33,7 @@ pub(super) struct Tables {
     /// Each base covers `base_nodes` nodes. Vectors are encoded as differences from their base.
     bases: Vec<Option<Vec<u8>>>,
     base_nodes: u32,
-    /// Only the vectors of these nodes may have a base.
+    /// Only vectors of nodes below this number may have a base.
     based: u64,
     numbers: Numbers,
 }
@@ -42,9 +42,11 @@ pub(super) struct Tables {
 enum Numbers {
     #[default]
     Stored,
-    /// In a segment that a merge kept: the current numbers of nodes, without garbage.
+    /// A merge left the segment unchanged. The current node numbers follow from the directory, and
+    /// skip garbage records.
     Anew(PageDirectory, DeadSlots),
-    /// The chunks of a segment that a merge kept cannot be read.
+    /// A merge left the segment unchanged, but its chunks cannot be read. So node numbers are
+    /// unknown.
     Unknown,
 }
 
@@ -133,7 +135,7 @@ impl Check<'_> {
             let said = count.map(|_| tables.runs.has(page));
             runs.check(check, &read, said, (page, offset), name);
             match expected {
-                // The records cannot be decoded without the right node numbers.
+                // Without the right node number, the records cannot be decoded.
                 Some(expected) if expected != found => {
                     let what =
                         format!("page {page} begins with node {found}; node {expected} is next");
@@ -262,8 +264,8 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// Checks that the next page begins with the end of the spanning record. `said` is from a
-    /// table: whether the last record must continue.
+    /// Checks that a page begins with the end of the record that spans from the page before. `said`
+    /// is the claim of a table: whether the last record of the page continues on the next page.
     pub(super) fn check(
         &mut self,
         check: &mut Check<'_>,
@@ -316,8 +318,8 @@ pub(super) struct Records<'a> {
 }
 
 impl Records<'_> {
-    /// If the page is in the same file, `offset` is its offset. Garbage records must exist, and are
-    /// not checked further.
+    /// `offset` is the offset of the page in `file`, or `None` if the journal has the page. Garbage
+    /// records must be readable, and are not checked further.
     pub(super) fn check(
         &mut self,
         check: &mut Check<'_>,
@@ -363,7 +365,8 @@ impl Records<'_> {
                 let at = (read.first + slot as u64).saturating_sub(u64::from(self.first));
                 self.leading(check, place, at, &bytes.vector);
             }
-            // If vectors are in two parts, the id beside the leading part counts.
+            // If vectors are in two parts, both parts have the id. Only the id of the leading part
+            // is counted.
             if self.leading || (self.vectors && self.parts.is_none()) {
                 match &stored.id {
                     Ok(id) => check.counted(place, *id),
@@ -379,8 +382,8 @@ impl Records<'_> {
         }
     }
 
-    /// Decodes a list into `links`. `false` if the list does not decode (reported), or if the model
-    /// is unknown.
+    /// Decodes a list into `links`. The result is `false` if the model is unknown, or if the list
+    /// does not decode. A list that does not decode is reported.
     pub(super) fn decode_list(
         &mut self,
         check: &mut Check<'_>,
@@ -410,7 +413,7 @@ impl Records<'_> {
                 );
                 false
             }
-            // The links ascend, since the codec decodes all bytes to ascending links.
+            // No check of the order is needed: this codec decodes any bytes to ascending links.
             Ok(_) => true,
         }
     }
@@ -456,8 +459,8 @@ impl Records<'_> {
         }
     }
 
-    /// Checks the vector that consists of the leading part and the trailing part `bytes`, and the
-    /// id of both parts.
+    /// Checks the vector that the leading part and the trailing part `bytes` give. Both parts must
+    /// have the same id.
     fn trailing(
         &mut self,
         check: &mut Check<'_>,
@@ -489,7 +492,7 @@ impl Records<'_> {
         };
         let (leading_id, part) = match leading.of(&file, node) {
             Ok(found) => found,
-            // If a device fails only sometimes, the other checks may not meet the error.
+            // If the device failed only for this read, no other check reports the error.
             Err(error @ Error::Tier(_)) => return check.report.refused(place.file, &error),
             Err(_) => return,
         };

@@ -58,7 +58,8 @@ impl Check<'_> {
         self.advance(entry.length)
     }
 
-    /// With another codebook than the MANIFEST names, codes have no meaning.
+    /// Checks that the index has the codebook that the MANIFEST names. With any other codebook,
+    /// codes have no meaning.
     fn codebook(&mut self, name: &str) -> Result<(), Error> {
         let (volume, manifest) = (self.volume, self.manifest);
         if manifest.codebook.is_empty() {
@@ -76,7 +77,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Does not read the byte string into memory.
+    /// Checks the length of a byte string, without the whole string in memory.
     fn length(&mut self, kind: FileKind, expected: u64, name: &str) -> Result<(), Error> {
         let found = stored::check_stream(self.volume, self.manifest, kind, None)?;
         if found != expected {
@@ -145,7 +146,7 @@ impl Check<'_> {
 
     /// The directory must fit the file of lists, and its models must decode.
     fn directory(&mut self, payload: &[u8], name: &str) -> Result<(), Error> {
-        // If the file of lists has no valid header, the right size is unknown.
+        // Without a valid header of the file of lists, the right size of the directory is unknown.
         let Ok(pages) = reading::pages(self.volume, self.manifest, self.composition.lists, None)
         else {
             return Ok(());

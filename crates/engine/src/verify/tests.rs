@@ -1,4 +1,4 @@
-//! Tests of `verify` on indexes that are written by hand. Each has one fault under correct
+//! Tests of `verify` on indexes that are written by hand. Each index has one fault, but correct
 //! checksums.
 
 use stratann_codec::{
@@ -111,7 +111,8 @@ impl Writer {
         self.file(FileKind::Codebook, None, &bytes);
     }
 
-    /// A page begins where `begins` returns true. Returns the number of records of each page.
+    /// Writes records on pages of at most [`PAGE`] records. Returns the number of records of each
+    /// page.
     fn slotted(
         &mut self,
         kind: FileKind,
@@ -341,7 +342,6 @@ fn csr(writer: &mut Writer, nodes: &[Node]) -> Vec<u16> {
     vec![1; nodes.len()]
 }
 
-/// A list has a word for the degree and one for each link slot.
 const FIXED_BYTES: (u64, u64) = (
     NODES as u64 * 4 * (1 + DEGREE as u64),
     NODES as u64 * 4 * DIM as u64,
@@ -561,7 +561,7 @@ fn what_is_wrong_with_a_node_is_named() {
             &["node 37 has NaN or infinity in column 2"],
         );
         let change = of(|node| node.id = 49);
-        // If both parts of a vector have an id, the id of the leading part counts.
+        // If both parts of a vector have an id, only the id of the leading part is counted.
         let ids = if layout == Layout::Layered {
             list
         } else {
@@ -585,7 +585,7 @@ fn what_is_wrong_with_a_node_is_named() {
             found[0].ends_with(&text) && found[0].contains(index),
             "{found:?}"
         );
-        // Lists that are not encoded always decode, and have no space for more links.
+        // Lists without a codec always decode, and have no space for more links.
         if matches!(layout, Layout::Coupled | Layout::Inline | Layout::Csr) {
             continue;
         }
@@ -654,8 +654,8 @@ fn the_parts_of_a_vector_are_of_one_node_and_one_model() {
             "chunks-1: the model of the trailing parts differs from the model of the leading parts";
         assert!(found.iter().any(|line| line.ends_with(text)), "{found:#?}");
     }
-    // An invalid leading part is reported at its own position. The vector is reported at its
-    // trailing part.
+    // If a leading part is invalid, the report has its position. A vector that does not decode is
+    // reported at the position of its trailing part.
     let cut = |part: Part<'_>| {
         if let Part::Nodes(nodes) = part {
             nodes[37].vector_code = |code| code.truncate(1);
@@ -667,7 +667,8 @@ fn the_parts_of_a_vector_are_of_one_node_and_one_model() {
 
 #[test]
 fn the_base_of_a_chunk_is_what_its_vectors_are_decoded_with() {
-    // `verify` cannot find that codes decode to other vectors, but it finds a base without use.
+    // If codes decode to other vectors, `verify` cannot notice. But it notices a base that no
+    // vector uses.
     let change = |part: Part<'_>| {
         if let Part::Chunks(1, file) = part {
             file.chunks[2].base = Some(vec![0; 4 * DIM]);
@@ -924,7 +925,7 @@ fn the_manifest_claims_what_is_there() {
             &["/codebook, 0: its header is not the header that the MANIFEST names"],
         );
     }
-    // If the layout has encoded data, a manifest may not leave out these sizes.
+    // If the layout encodes data, the manifest must have these sizes.
     let bytes = |m: &mut Manifest| (m.list_bytes, m.vector_bytes) = FIXED_BYTES;
     let stated = |part: Part<'_>| {
         if let Part::Manifest(manifest) = part {
@@ -952,7 +953,7 @@ fn the_manifest_claims_what_is_there() {
         |m| m.vector_bytes = 0,
         &["all vectors take 0 bytes; they take 1200"],
     );
-    // A search finds the segment of a node by division.
+    // The segment of a node is computed by a division, so unequal segments are a fault.
     for (vectors, text) in [
         ([23, 25, 12], "segment 1 has 25 vectors; the first has 23"),
         ([18, 18, 24], "segment 2 has 24 vectors; the first has 18"),
@@ -1271,7 +1272,7 @@ fn any_bytes_under_a_right_checksum_never_panic() {
             write(&volume, file, &whole);
         }
         assert!(report(&volume).clean(), "{layout}");
-        // Most bytes may have any value, so `verify` finds only a part of the changes.
+        // Most bytes may have any value, so `verify` notices only a part of the changes.
         assert!(found > damaged / 20, "{layout}: {found} of {damaged}");
     }
 }

@@ -1,4 +1,4 @@
-//! Reads an index node by node, only with the layout crate and the codec crate.
+//! Reads an index node by node, with only the layout crate and the codec crate.
 
 use stratann_codec::{ListModel, NestedModel, SegmentModel};
 use stratann_layout::{
@@ -19,7 +19,6 @@ pub(super) struct Decoded {
     pub(super) lists: Vec<Vec<u32>>,
 }
 
-/// Panics if it finds a fault.
 pub(super) fn decode(volume: &dyn Volume) -> Decoded {
     let manifest = stored::manifest(volume).unwrap();
     let mut nodes = Decoded::default();
@@ -97,7 +96,7 @@ fn coupled(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     }
 }
 
-/// Each node must have the codes of its neighbours, and each entry point its own.
+/// Each node must have the codes of its neighbours, and each entry point its own code.
 fn inline(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     let (shape, entry) = reading::inline(volume, manifest).unwrap();
     let (dim, degree) = (
@@ -320,7 +319,7 @@ fn layered(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     }
 }
 
-/// The directory must find each record.
+/// Passes each record of a file to `each`. The directory must find all records.
 fn each_record(
     volume: &dyn Volume,
     manifest: &Manifest,

@@ -80,8 +80,8 @@ fn ids_that_are_the_numbers_of_their_nodes_have_none() {
         assert_eq!(manifest.file("ids").is_some(), has_one, "{place}");
         let table = IdTable::open(&volume, manifest).unwrap();
         assert_eq!(table.is_some(), has_one, "{place}");
-        // One block has a node in ten bits for each row number. Pairs of id and node would need
-        // three blocks.
+        // The file has one block after its header, with ten bits for each node. Pairs of id and
+        // node would need three blocks.
         let length = manifest.file("ids").map(|entry| entry.length);
         assert_eq!(length, has_one.then_some(2 * 4096), "{place}");
         each_vector(&index, &Silent, &mut |node, id, vector| {
@@ -117,7 +117,7 @@ fn a_damaged_block_of_ids_is_one_problem() {
 
 #[test]
 fn an_id_beyond_the_row_numbers_that_a_manifest_claims_is_named() {
-    // The number of ids equals the number of rows, but one id is no row number.
+    // There are as many ids as rows, but one id is no row number.
     let mut ids: Vec<u64> = (0..ROWS as u64).collect();
     ids[7] = 5_000;
     let (volume, index) = built(Layout::Packed, Some(ids));

@@ -1,4 +1,5 @@
-//! Each layout with each compression stores exactly the rows, ids and lists of the graph.
+//! Tests that each layout with each compression stores exactly the rows, ids and lists of the
+//! graph.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -106,8 +107,8 @@ fn build_of(source: &dyn VectorSource, options: &BuildOptions) -> SimVolume {
     volume
 }
 
-/// The content of an index: rows, ids and lists. The neighbours in a list are in the order of the
-/// graph. The index may number its nodes differently.
+/// The rows, ids and lists that an index must have. Nodes are numbered as in the graph. The index
+/// may number them differently.
 fn expected(source: &dyn VectorSource, options: &BuildOptions) -> Decoded {
     let volume = SimVolume::new();
     let mut graph = with_build(&volume, source, options, |build| build.construct()).unwrap();
@@ -132,7 +133,8 @@ fn check(source: &dyn VectorSource, options: &BuildOptions) -> Manifest {
     check_against(&expected(source, options), source, options)
 }
 
-/// In input order, the `expected` content is the same for all formats.
+/// Compares an index of `source` with the expected content. In input order, the content is the same
+/// for all formats.
 fn check_against(
     expected: &Decoded,
     source: &dyn VectorSource,
@@ -196,7 +198,8 @@ fn descriptors_come_back_from_every_layout() {
         match compression {
             Compression::Raw => assert_eq!(bytes, raw, "{name}"),
             Compression::Paper => assert!(bytes < raw * 9 / 10, "{name}"),
-            // The bytes of the parts are not coded by their position.
+            // The codec of parts does not use the position of a byte in its row, so it saves less
+            // here.
             Compression::Best if layout == Layout::Layered => {
                 assert!(bytes < raw * 19 / 20, "{name}")
             }
@@ -295,8 +298,8 @@ fn a_few_rows_are_an_index() {
     }
 }
 
-/// In every other chunk of 64 rows, the bytes of a row depend on their position, so that a base
-/// helps.
+/// In every other chunk of 64 rows, the bytes of a row depend on their position, so a base saves
+/// space there.
 fn alike_and_not(rows: usize) -> Matrix {
     let byte = |row: usize, position: usize| match row / 64 % 2 {
         0 => (position * 3 + usize::from(row * 31 % 57 == position)) as u8,
@@ -315,7 +318,7 @@ fn segments_and_chunks_divide_the_rows() {
         let options = BuildOptions {
             order: Some(Order::Input),
             chunk_bytes: 4096,
-            // No multiple of the chunk size: a segment has two chunks.
+            // This size is no multiple of the chunk size. A segment has two chunks.
             segment_bytes: 2 * 4096 + 1000,
             ..options(layout, compression)
         };
@@ -382,7 +385,8 @@ fn one_thread_and_a_seed_give_the_same_bytes() {
     }
 }
 
-/// The build does not commit, so its end removes the files.
+/// Reads the files that a build writes. The build does not commit, so the files are removed at its
+/// end.
 fn written_files(
     volume: &SimVolume,
     build: &Build<'_>,
@@ -422,7 +426,8 @@ fn threads_do_not_change_what_is_written_of_a_graph() {
 #[test]
 fn codes_that_do_not_fit_the_memory_cap_change_nothing_that_is_written() {
     let source = fixture("photo-sift-20k.base.u8bin", 3_000);
-    // Several batches, the last of them incomplete, and nodes in another order than the rows.
+    // The nodes form several batches, the last one incomplete, and have another order than the
+    // rows.
     let free = BuildOptions {
         order: Some(Order::Locality),
         ..options(Layout::Inline, Compression::Raw)
@@ -569,7 +574,7 @@ fn entry_points_are_as_many_as_the_preset_says() {
     };
     assert_eq!(entries(Preset::AISAQ, source.rows()).len(), 1);
     let many = entries(Preset::STRATANN, source.rows());
-    // The even sample may or may not have the medoid.
+    // The medoid is an entry point, and may also be a node of the even sample.
     assert!((1_023..=1_024).contains(&many.len()), "{}", many.len());
     let first_half = many.iter().filter(|&&node| node < 750).count();
     assert!((500..=524).contains(&first_half), "{first_half}");

@@ -1,4 +1,5 @@
-//! Builds that are killed at any point and resumed write the same bytes as an uninterrupted build.
+//! Tests builds that are killed at any point and resumed. They must write the same bytes as
+//! an uninterrupted build.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -34,7 +35,7 @@ fn build_of(
     committed.durable(&*volume).map(|()| report)
 }
 
-/// The names and the manifest are without the number of the checkpoint.
+/// The content of all files, and the manifest. The number of the checkpoint is removed from both.
 fn contents(volume: &SimVolume) -> (BTreeMap<String, Vec<u8>>, Manifest) {
     let mut manifest = stored::manifest(volume).unwrap();
     let number = format!("-{:06}", manifest.checkpoint);
@@ -96,7 +97,7 @@ fn interrupted(source: &dyn VectorSource, options: &BuildOptions) -> SimVolume {
 #[test]
 fn a_build_that_crashes_at_any_write_is_resumed_to_the_same_bits() {
     let layouts = [Layout::Inline, MOST_FILES];
-    // Builds of cluster indexes keep no savepoints.
+    // Builds of cluster indexes write no savepoints.
     for layout in Layout::ALL
         .into_iter()
         .filter(|layout| !layout.has_clusters())
@@ -184,7 +185,8 @@ fn a_build_is_killed_again_and_again_and_ends_all_the_same() {
     let mut volume = SimVolume::new();
     let mut lives = 0;
     loop {
-        // Before the failure, the build can write three savepoints, or all files after them.
+        // Before the failure, a build can write three savepoints, or all files that follow the
+        // savepoints.
         volume.fail_after(15 + lives, Failure::Crash);
         let built = build_of(&volume, &source, &options, &Silent);
         if built.is_ok() && !volume.has_crashed() {
@@ -205,7 +207,8 @@ fn what_befalls_a_savepoint_does_not_befall_the_build() {
     let before = interrupted(&source, &options);
     let mut failed = 0;
     for start in [SimVolume::new(), before] {
-        // By default, each call fails in one way, and the next call in another.
+        // By default, each call is tried with one kind of mishap, and consecutive calls with
+        // different kinds.
         let all = (0..).flat_map(|call| Mishap::ALL.map(|mishap| (call, mishap)));
         let some = |n: usize| slow() || n % 3 == n / 3 % 3;
         for (call, mishap) in all.enumerate().filter(|one| some(one.0)).map(|one| one.1) {
@@ -248,7 +251,7 @@ fn a_disk_that_is_full_for_savepoints_is_said_once_and_gives_their_room_back() {
     let (source, options) = (rows(ROWS), resuming(Layout::Packed));
     let expected = whole(Layout::Packed, &source);
     let volume = interrupted(&source, &resuming(Layout::Packed));
-    // Without this file, a build resumes only with the order.
+    // Without this file, a resumed build can use only the order of the nodes from savepoints.
     volume.remove("savepoint-lists").unwrap();
     volume.fail_nth(Operation::Write, 0, Mishap::NoRoom);
     let warned = Warned::default();

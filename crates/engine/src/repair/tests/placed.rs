@@ -28,8 +28,8 @@ const INLINE: (Layout, Update) = (Layout::Inline, Update::InPlace);
 const WHOLE: [Layout; 2] = [Layout::Coupled, Layout::Packed];
 
 impl Place {
-    /// An index with direct inserts, replacements and deletes, and the deleted ids. A process makes
-    /// each only once.
+    /// An index with direct inserts, replacements and deletes, and the set of deleted ids. A
+    /// process makes each index only once, and then copies it.
     fn grown(layout: Layout, update: Update) -> (Self, BTreeSet<u64>) {
         type Grown = (Layout, Update, Place, BTreeSet<u64>);
         static GROWN: Mutex<Vec<Grown>> = Mutex::new(Vec::new());
@@ -90,9 +90,9 @@ impl Place {
             update: Some(update),
             direct: DirectOptions {
                 pending: 16 << 10,
-                // Each run makes the same pages.
+                // With one insert in flight, each run writes the same pages.
                 in_flight: 1,
-                // With this setting some records stay pending.
+                // With this setting, some records stay pending.
                 write_home: false,
                 // A cluster index makes no checkpoint when it is closed.
                 checkpoint: (update == Update::Rebalance).then_some(32),
@@ -251,7 +251,7 @@ fn without_the_placement_all_records_count_and_deleted_ids_come_back() {
             let what = format!("{layout}, {update:?}: {how}");
             let report = place.repair(&volume).unwrap();
             let found = place.whole(&volume, &what);
-            // All live vectors are in the index. All other vectors have deleted ids.
+            // The index has all live vectors. Each other vector in it has a deleted id.
             for (id, vector) in &place.model {
                 assert_eq!(found.get(id), Some(vector), "{what}: {id}");
             }
@@ -311,7 +311,7 @@ fn what_waited_is_lost_with_its_file_alone() {
         for (id, vector) in &found {
             assert_eq!(place.model.get(id), Some(vector), "{what}: {id}");
         }
-        // The pending nodes are lost, even if all other nodes are restored.
+        // The pending nodes are lost, but all other nodes are restored.
         let volume = place.damaged(&name, &|bytes| bytes[BLOCK + 30] ^= 1);
         volume
             .remove(&place.entry(FileKind::Placement, None).name)
@@ -356,7 +356,8 @@ fn headers_and_ends_of_the_file_of_pages_and_the_log() {
                 .all(|(id, vector)| place.model.get(id) == Some(vector)),
             "{what}"
         );
-        // Later records of the log count instead of records on pages and pending records.
+        // The log has newer vectors for some ids. These vectors replace older records, which are on
+        // pages or pending.
         let live = place.direct(update);
         let waited = place.tables().1.records.first().map_or(410, |one| one.id);
         let (replaced, new) = ([waited, 110, FIRST], [9_000]);

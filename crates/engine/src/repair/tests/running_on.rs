@@ -1,11 +1,11 @@
-//! Damages segments with spanning vectors. Vectors with bytes in a damaged block are lost.
+//! Damages segments with spanning vectors. Each vector with bytes in a damaged block is lost.
 
 use std::collections::BTreeSet;
 
 use super::*;
 use crate::DirectOptions;
 
-/// Vectors that need less than a page, more than one page, and more than two.
+/// Vectors of less than one page, of more than one page, and of more than two pages.
 const WIDE: [usize; 3] = [1_280, 4_992, 9_984];
 const COUNT: usize = 30;
 const REPLACED: u64 = FIRST + 3;
@@ -61,7 +61,8 @@ impl Place {
         let shared: Arc<dyn Volume> = Arc::new(self.volume.clone());
         let index = Index::open_in(shared, self.folder.path(), &OpenOptions::default()).unwrap();
         let segments = index.graph().segments.as_ref().unwrap();
-        // Nodes ascend, and the last node of an id is live.
+        // Nodes are read in ascending order, so the map has the last node of each id. This node is
+        // live.
         let mut places = BTreeMap::new();
         each_vector(&index, &Silent, &mut |node, id, _| {
             places.insert(id, segments.place_of(node));
@@ -103,12 +104,12 @@ fn of_a_damaged_block_the_vectors_are_lost_that_touch_it() {
                 let verified = verify_in(&volume, &Silent).unwrap();
                 let here = |problem: &&crate::verify::Problem| problem.file.ends_with(&name);
                 let problems: Vec<_> = verified.problems.iter().filter(here).collect();
-                // The vector that begins before the block and continues in it is lost too.
+                // A vector that begins before the damaged block and continues in it is lost too.
                 let before = touched
                     .iter()
                     .filter(|(_, here)| here.contains(&block) && here[0] < block);
                 assert_eq!(problems.len(), 1 + before.count(), "{what}: {problems:#?}");
-                // A repair for every block would take too long.
+                // To repair each damaged index would take too long.
                 if block % (if slow() { 5 } else { 25 }) == 1 || block + 1 == blocks {
                     let report = place.loses(&volume, &lost, &what);
                     assert_eq!(report.lost.len(), 1, "{what}: {report:#?}");
@@ -148,7 +149,7 @@ fn a_vector_that_goes_on_on_a_page_of_another_time_is_not_put_together() {
         .iter()
         .filter(|(_, pages)| pages.len() > 1 && pages.contains(&page));
     let lost: BTreeSet<u64> = lost.map(|(&id, _)| id).collect();
-    // The page has no damage, but belongs after another page than the page before it.
+    // The page is not damaged, but it does not continue the page before it.
     let volume = place.damaged(&name, &|bytes| {
         let number = page + 1;
         let block = &mut bytes[number as usize * BLOCK..][..BLOCK];
@@ -167,7 +168,7 @@ fn a_vector_that_goes_on_on_a_page_of_another_time_is_not_put_together() {
 #[test]
 fn what_was_replaced_does_not_come_back_because_its_successor_goes_on_on_a_damaged_page() {
     let mut place = place(WIDE[1], Compression::Best, true);
-    // The two new vectors come after another vector, so that they span pages.
+    // The two new vectors follow another vector, so that they span pages.
     place.put(&wide(5_000, 2, WIDE[1]), &[200, REPLACED]);
     let last = place.manifest().segments.len() as u32 - 1;
     let name = place.entry(FileKind::Vectors, Some(last)).name;

@@ -8,7 +8,7 @@ use stratann_tier::{Volume, VolumeReader};
 use super::{ClusterStores, ExtentAt, MemberAt, Run, Vectors};
 use crate::Error;
 
-/// Gets a vector: its number, its id, and its bytes.
+/// Receives a vector: its number, its id, and its bytes.
 pub(crate) type EachMember<'a> = dyn FnMut(u32, u64, &[u8]) -> Result<(), Error> + 'a;
 
 pub(crate) struct ClusterReader<'a> {

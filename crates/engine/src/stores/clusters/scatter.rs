@@ -7,11 +7,11 @@
 //!   rewritten   the numbers of all its members         the members, near ones in one read
 //! ```
 //!
-//! The posting list of a changed cluster has no group, and its vectors are far from each other. So
-//! probes need more and more reads.
+//! The posting list of a changed cluster has no group, and its vectors are far from each other in
+//! the file. So probes need more and more reads.
 //!
 //! Reads are counted on a sample of clusters. Files of the build stay until the index is rebuilt,
-//! so that reads after the build can be counted too.
+//! so that the reads as of the build can be counted later.
 
 use stratann_layout::{BLOCK, ExtentKind};
 use stratann_tier::Volume;
@@ -33,7 +33,8 @@ fn even(clusters: u32) -> impl Iterator<Item = u32> {
 }
 
 impl ClusterStores {
-    /// Clusters, and the current positions of their posting lists. Empty without groups.
+    /// A sample of clusters, and the current positions of their posting lists. Empty without
+    /// groups.
     pub(super) fn sample(&self) -> Vec<(u32, ExtentAt)> {
         let at = |cluster| (cluster, self.place(cluster));
         match self.kind {
@@ -42,8 +43,8 @@ impl ClusterStores {
         }
     }
 
-    /// Each cluster of the sample is counted as if it were read alone. `None` if the index is
-    /// unchanged since the build, or without groups.
+    /// Each cluster of the sample is counted as if it were read alone. `None` if the index has no
+    /// groups, or did not change after the build.
     pub(crate) fn scatter(&self, volume: &dyn Volume) -> Result<Option<f64>, Error> {
         if self.amended.is_none() || self.built_sample.is_empty() {
             return Ok(None);
@@ -55,7 +56,8 @@ impl ClusterStores {
     }
 
     /// Estimates the number of reads that return all vectors of a set without posting lists. Near
-    /// vectors share a read, which counts once for each block. Of a large set, a sample is counted.
+    /// vectors share a read, which counts once for each block. If the set is large, only a sample
+    /// is counted.
     pub(crate) fn reads_of(&self, nodes: &NodeSet) -> f64 {
         let all = nodes.len();
         let (stretches, stretch) = match all <= STRETCHES * STRETCH as u64 {
@@ -82,7 +84,7 @@ impl ClusterStores {
         reads as f64 * all as f64 / counted.max(1) as f64
     }
 
-    /// The `numbers` ascend.
+    /// The `numbers` must ascend.
     fn runs_of(&self, numbers: &[u32], places: &mut Vec<MemberAt>) -> usize {
         self.member_places(numbers, places);
         let (mut first, mut runs) = (0, 0);

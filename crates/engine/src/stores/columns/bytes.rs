@@ -86,7 +86,8 @@ impl StreamFile {
         Ok((StreamFile { reader, file }, found))
     }
 
-    /// According to the header of the file, the payload must have this part.
+    /// Reads a part of the payload. According to the header of the file, the payload must have this
+    /// part.
     pub(super) fn read(&self, part: Range<u64>) -> Result<Vec<u8>, Error> {
         let mut window = Window::default();
         let range = self.fill(&mut window, part, 0)?;
@@ -95,7 +96,7 @@ impl StreamFile {
         Ok(window.bytes)
     }
 
-    /// If the window does not have the part, the payload is read up to `to`.
+    /// A part of the payload. If the window does not have the part, the payload is read up to `to`.
     pub(super) fn read_in<'w>(
         &self,
         window: &'w mut Window,
@@ -112,7 +113,7 @@ impl StreamFile {
         Ok(&window.bytes[range])
     }
 
-    /// Also reads the `more` bytes after the part.
+    /// Reads a part of the payload and the `more` bytes after it.
     fn fill(
         &self,
         window: &mut Window,
@@ -120,7 +121,7 @@ impl StreamFile {
         more: u64,
     ) -> Result<Range<usize>, Error> {
         if part.is_empty() {
-            // An empty row, or an empty set of nodes.
+            // The part is an empty row, or an empty set of nodes.
             return Ok(0..0);
         }
         let blocks = blocks_of(part.start..part.end + more);

@@ -1,7 +1,7 @@
-//! Verifies a segment: its rows, and its index part.
+//! Verifies a segment of columns: its rows, and its index part, which maps values to nodes.
 //!
-//! The sum of the hashes of all pairs of a key and a node must be the same for rows and index part.
-//! So neither file is kept in memory.
+//! The check adds up the hashes of all pairs of a key and a node. The rows and the index part must
+//! have the same sum. So neither file must be in memory.
 
 use std::collections::BTreeMap;
 

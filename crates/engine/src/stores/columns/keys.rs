@@ -1,9 +1,10 @@
-//! The keys of values in an index part.
+//! The keys by which an index part finds values.
 
 use stratann_layout::attributes::{ColumnType, Value};
 use stratann_layout::columns::part::{float_key, integer_key};
 
-/// Otherwise the index part has a dictionary for the column.
+/// Whether an index part stores the keys of a column as sorted numbers. Otherwise the index part
+/// has a dictionary for the column.
 pub(crate) fn is_sorted(kind: ColumnType) -> bool {
     match kind {
         ColumnType::Integer | ColumnType::Float | ColumnType::Timestamp => true,
@@ -13,7 +14,8 @@ pub(crate) fn is_sorted(kind: ColumnType) -> bool {
     }
 }
 
-/// A number has a key of 8 bytes, the most significant first.
+/// Calls `each` with the keys of a value. The key of a number has 8 bytes, the most significant
+/// first.
 pub(crate) fn each_key(value: &Value, each: &mut dyn FnMut(&[u8])) {
     match value {
         Value::Boolean(value) => each(&[u8::from(*value)]),

@@ -4,8 +4,8 @@
 //!   segments    of the build, or the last merge; then of later checkpoints      storage
 //!   new rows    of direct inserts and replaced rows since the last checkpoint   memory and log
 //!
-//!   node ──> newest row that counts:   new rows ─> last segment ─> .. ─> first segment
-//!   id ────> node, in the same order:  only nodes that have a row here
+//!   node ──> its row, looked up in:      new rows ─> last segment ─> .. ─> first segment
+//!   id ────> its node, in the same order:  only nodes that have a row here
 //! ```
 //!
 //! A segment is two files that never change ([`stratann_layout::columns`]). One file has the rows,
@@ -55,8 +55,8 @@ use crate::{Error, stored};
 /// The bytes of an encoded row; empty if the row has no attributes.
 pub(crate) type RowBytes = Arc<[u8]>;
 
-/// The approximate bytes of memory beside a waiting row: its entries in two tables, and the
-/// allocator's overhead.
+/// The approximate bytes of memory that a new row takes in addition to its bytes: its entries in
+/// two tables, and the allocator's overhead.
 pub(crate) const BESIDE_ROW: u64 = 100;
 
 pub(crate) fn row_charge(row: &[u8]) -> u64 {
@@ -127,10 +127,10 @@ pub(crate) struct Columns {
 struct Held {
     segments: Arc<Vec<Arc<Segment>>>,
     schema: Schema,
-    /// Columns that only rows of unfinished calls have, with the number of calls that declared
-    /// each.
+    /// The columns that only rows of unfinished calls have. The number counts the calls that
+    /// declared the column.
     on_their_way: HashMap<String, usize>,
-    /// The new rows. If a view shares them, a thread that adds a row copies them first.
+    /// The new rows. If a view shares the rows, a thread that adds a row first copies all of them.
     new: Arc<NewRows>,
 }
 
@@ -239,8 +239,8 @@ impl Columns {
         self.held.read().new.memory_bytes()
     }
 
-    /// Adds the columns of rows that are about to be inserted, or no column after an error. In
-    /// columns of floats, integers become floats. The columns stay only if the result is
+    /// Adds the columns of rows that are about to be inserted. After an error, no column is added.
+    /// In columns of floats, integers become floats. The columns stay only if the result is
     /// [kept](Declared::keep).
     pub(crate) fn declare(&self, rows: &mut [Row]) -> Result<Declared<'_>, Error> {
         let mut declared = Declared {
@@ -275,7 +275,7 @@ impl Columns {
         Ok(declared)
     }
 
-    /// `schema` belongs to the index that this index replaces.
+    /// Adds the columns of `schema`, which belongs to the index that this index replaces.
     pub(crate) fn declare_all(&self, schema: &Schema) -> Result<(), Error> {
         let mut held = self.held.write();
         for (name, kind) in schema.iter() {
@@ -295,7 +295,8 @@ impl Columns {
         Arc::make_mut(&mut held.new).put(node, id, row);
     }
 
-    /// The node's insert failed. It must not have got another row since.
+    /// Removes the row of a node whose insert failed. The node must not have got another row since
+    /// then.
     pub(crate) fn take_back(&self, node: u32) {
         let mut held = self.held.write();
         Arc::make_mut(&mut held.new).take_back(node);
@@ -323,9 +324,9 @@ impl Columns {
         self.view().node_of(id, windows)
     }
 
-    /// Writes a segment of the rows in memory and of `more`, whose nodes are about to be added.
-    /// Small earlier segments are merged into it, without rows for which `is_dead` is true. Rows
-    /// that are added during the call may be included.
+    /// Writes a segment of the rows in memory and of the rows `more`, whose nodes are about to be
+    /// added. Small earlier segments are merged into the new segment, without rows for which
+    /// `is_dead` is true. Rows that are added during the call may be included.
     pub(crate) fn write_new(
         &self,
         volume: &dyn Volume,
@@ -342,7 +343,7 @@ impl Columns {
                 held.new.newest(),
             )
         };
-        // The nodes in `more` have higher numbers than all others.
+        // The nodes in `more` have higher numbers than all other nodes.
         new.extend(more);
         if new.is_empty() {
             return Ok(None);
@@ -374,8 +375,8 @@ impl Columns {
         }))
     }
 
-    /// A checkpoint has committed the segment. No row may have changed since
-    /// [`write_new`](Columns::write_new).
+    /// Replaces the segments and the new rows by the written segments, which a checkpoint has
+    /// committed. No row may have changed since [`write_new`](Columns::write_new).
     pub(crate) fn committed(&self, written: Written) {
         let mut held = self.held.write();
         held.segments = written.segments;
@@ -407,7 +408,7 @@ pub(crate) fn name_segment(manifest: &mut Manifest, files: &[FileEntry; 2], gone
 #[derive(Debug, Default)]
 pub(crate) struct Windows {
     each: Vec<RowWindows>,
-    /// The segments to which the windows belong, even if newer ones have replaced them.
+    /// The segments to which the windows belong, even if newer segments have replaced them.
     of: Option<Arc<Vec<Arc<Segment>>>>,
 }
 

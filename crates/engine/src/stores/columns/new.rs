@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{BESIDE_ROW, Found, RowBytes};
 
-/// The new rows, by node. The last node of an id counts, but earlier searches may still use others.
+/// The new rows, by node. The last node of an id has the valid row, but earlier searches may still
+/// use older nodes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NewRows {
     by_node: BTreeMap<u32, (u64, RowBytes)>,
@@ -30,7 +31,7 @@ impl NewRows {
         *newest = node.max(*newest);
     }
 
-    /// The node's insert failed. An earlier row with the same id counts again.
+    /// Removes the row of a node whose insert failed. An earlier row of the id is then valid again.
     pub(super) fn take_back(&mut self, node: u32) {
         let Some((id, row)) = self.by_node.remove(&node) else {
             return;

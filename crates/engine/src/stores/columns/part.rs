@@ -1,4 +1,4 @@
-//! The index part of a segment: maps values to nodes.
+//! The index part of a segment, which maps values to nodes.
 
 use std::ops::RangeInclusive;
 
@@ -13,13 +13,13 @@ use super::bytes::{StreamFile, Window};
 use crate::Error;
 
 /// The number of nodes that are sorted and added to a set at a time. A container of a set has at
-/// most this number.
+/// most this many nodes.
 const AT_ONCE: usize = 1 << 16;
 
 /// Nodes in order are added fast, so they are sorted first.
 fn add_all(nodes: &mut Vec<u32>, out: &mut RoaringBitmap) {
     nodes.sort_unstable();
-    // A node may have two values, or the part is damaged.
+    // A node occurs twice if it has two values, or if the index part is damaged.
     nodes.dedup();
     if let Ok(set) = RoaringBitmap::from_sorted_iter(nodes.drain(..)) {
         *out |= set;
@@ -28,7 +28,7 @@ fn add_all(nodes: &mut Vec<u32>, out: &mut RoaringBitmap) {
 
 const AHEAD: u64 = 256 << 10;
 
-/// Gets a key and the nodes that have it.
+/// Receives a key and the nodes that have it.
 pub(crate) type EachKey<'a> = dyn FnMut(&[u8], &mut dyn Iterator<Item = u32>) + 'a;
 
 /// An open index part. The directory and the set of nodes are in memory.
@@ -122,7 +122,6 @@ impl PartReader {
         Ok(())
     }
 
-    /// `out` gets the nodes that have this key.
     pub(crate) fn with_key(
         &self,
         column: &PartColumn,
@@ -227,7 +226,8 @@ impl PartReader {
             eight[..length].copy_from_slice(&group.first[..length]);
             u64::from_be_bytes(eight)
         };
-        // A number may be in several groups. The first of them may begin with a smaller number.
+        // A number may be in several groups. The first of these groups may begin with a smaller
+        // number.
         let begin = groups.partition_point(|group| key(group) < *range.start());
         let end = groups.partition_point(|group| key(group) <= *range.end());
         match range.is_empty() || groups.is_empty() {
@@ -236,7 +236,8 @@ impl PartReader {
         }
     }
 
-    /// In a column of numbers, the keys are the numbers.
+    /// Calls `each` with all keys of a column and their nodes. If `is_number` is true, the keys are
+    /// the numbers.
     pub(crate) fn each_key(
         &self,
         column: &PartColumn,

@@ -5,8 +5,8 @@
 //!            all with the most significant byte first
 //! ```
 //!
-//! A record with 0 says that the node has a value in the column. It sorts before the records with
-//! keys, so that each column is written front to back.
+//! A record with 0 says that the node has a value in the column. Such a record sorts before the
+//! records with keys, so that each column is written front to back.
 
 use roaring::RoaringBitmap;
 use stratann_layout::PAYLOAD;
@@ -62,7 +62,7 @@ impl<'a> Records<'a> {
 
 struct Record<'r> {
     column: usize,
-    /// `None` if the record says that the node has a value.
+    /// `None` if the record only says that the node has a value.
     key: Option<&'r [u8]>,
     node: u32,
 }
@@ -78,10 +78,10 @@ impl<'r> Record<'r> {
     }
 }
 
-/// The bytes of the keys of each column, and of the first few nodes of each key.
+/// For each column, the bytes of its keys and of the first few nodes of each key.
 fn sizes(columns: &[(String, ColumnType)], records: &Sorted<'_>) -> Result<Vec<usize>, Error> {
     let mut sizes = vec![0; columns.len()];
-    // The current column and key, and the number of its nodes.
+    // The column and the key of the last record, and the number of nodes of this key.
     let (mut last, mut nodes) = ((usize::MAX, Vec::new()), 0);
     records.each(&mut |bytes| {
         let Record { column, key, .. } = Record::of(bytes);
@@ -112,8 +112,8 @@ pub(super) struct PartWriter<'a> {
     stream: &'a mut Stream,
     group_bytes: Vec<usize>,
     directory: Vec<PartColumn>,
-    /// The nodes with a value in the current column. After its first key, `exists_at` has the
-    /// position of the written set.
+    /// The nodes with a value in the current column. When its first key comes, the set is written,
+    /// and `exists_at` gets the position of the set.
     exists: RoaringBitmap,
     values: u64,
     exists_at: Option<Span>,
@@ -130,7 +130,7 @@ struct GroupAtHand {
     nodes: u64,
 }
 
-/// The current key with its nodes: a list of the first few nodes, or the set of all.
+/// The current key with its nodes: a list of the first few nodes, or the set of all its nodes.
 #[derive(Default)]
 struct TermAtHand {
     key: Vec<u8>,

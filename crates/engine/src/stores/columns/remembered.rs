@@ -1,4 +1,5 @@
-//! A cache of the matches of filters. For a segment and one condition, it has the matching nodes.
+//! A cache of the matches of filters. For a segment and one condition, the cache has the matching
+//! nodes.
 //!
 //! Many programs search one query at a time, with the same filter. If half of 100,000 rows match,
 //! each call would read 610 kB of an index part again.
@@ -16,7 +17,7 @@ use crate::Error;
 
 const CAPPED: u64 = 256 << 10;
 const FREE: u64 = 16 << 20;
-/// The number is small, since an eviction looks at all sets.
+/// The number is small, because an eviction examines all sets.
 const MOST_SETS: usize = 256;
 
 /// A condition on a segment: the segment's number, the column, and the look-up.
@@ -53,7 +54,7 @@ impl Remembered {
         }
     }
 
-    /// With a memory budget, the most bytes that the cache may use.
+    /// The bytes that the cache uses. With a memory budget, the most bytes that it may use.
     pub(super) fn memory_bytes(&self) -> u64 {
         match self.capped {
             true => self.most,

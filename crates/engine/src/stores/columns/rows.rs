@@ -10,10 +10,11 @@ use crate::Error;
 const AHEAD: u64 = 256 << 10;
 const ENTRIES: u64 = (PAYLOAD / ENTRY) as u64;
 const IDS: u64 = (PAYLOAD / ID_ENTRY) as u64;
-/// The number of guesses by interpolation. Later, every second guess is the middle of the range.
+/// A look-up first guesses by interpolation, this many times. Then every second guess is the middle
+/// of the remaining range.
 const BY_ENDS: u32 = 4;
 
-/// Gets a row, and returns whether to continue.
+/// Receives a row, and returns whether to continue.
 pub(crate) type EachRow<'a> = dyn FnMut(&RowEntry, &[u8]) -> Result<bool, Error> + 'a;
 
 #[derive(Debug)]
@@ -22,7 +23,6 @@ pub(crate) struct RowsReader {
     rows: RowsFile,
     /// The first and the last node. Without rows, these values have no meaning.
     nodes: (u32, u32),
-    /// The smallest and the largest id.
     ids: (u64, u64),
 }
 

@@ -29,7 +29,8 @@ impl Numbers {
     }
 }
 
-/// Some values are missing, some are in many rows, and some in one.
+/// A row with random values. Some values are missing, others occur in many rows, and others in one
+/// row.
 fn any_row(numbers: &mut Numbers) -> Row {
     let mut row = Row::default();
     let mut put = |name: &str, value| _ = row.attributes.insert(name.to_owned(), value);
@@ -49,7 +50,7 @@ fn any_row(numbers: &mut Numbers) -> Row {
             Value::Float(numbers.next(1_000) as f64 / 7.0 - 60.0),
         );
         let long = numbers.next(9) > 7;
-        // A common prefix that is longer than the part of a key in the directory.
+        // Long names have a common prefix that is longer than the part of a key in the directory.
         let name = format!(
             "{}{}",
             if long { "x".repeat(50) } else { String::new() },
@@ -158,8 +159,8 @@ fn segments_are_what_the_model_is_however_little_memory_they_are_made_in() {
                 columns.committed(written.unwrap().unwrap());
                 is_the_model(&columns, &model, nodes);
                 let held = columns.held.read();
-                // Each segment has more than twice the rows of the next, since similar ones were
-                // merged.
+                // Segments of similar size were merged. So each segment has more than twice the
+                // rows of the next segment.
                 let rows: Vec<u64> = held.segments.iter().map(|s| s.rows.rows()).collect();
                 assert!(
                     rows[1..].windows(2).all(|two| two[0] > 2 * two[1]),
@@ -229,7 +230,7 @@ fn a_segment_is_the_same_however_little_memory_it_is_made_in() {
     };
     let (expected, few) = made(u64::MAX);
     let (found, many) = made(100_000);
-    // Some hundred KiB did not fit into memory, and were written to a temporary file.
+    // With little memory, some hundred KiB did not fit, and were written to a temporary file.
     assert!(many > few + 10, "{many} operations, {few} with memory");
     assert!(found == expected);
 }
@@ -262,7 +263,8 @@ fn what_most_have_is_found_by_what_they_have_not() {
     let (few, of_few) = look("number >= 16000000");
     assert_eq!(most + few, u64::from(nodes));
     assert!(half > 14_000 && few < 1_600, "{half} {few}");
-    // One read returns many matches. If most nodes match, the look-up reads those that do not.
+    // One read returns many matches. If most nodes match, the look-up reads the few nodes that do
+    // not match.
     assert!(of_half.bytes > 20_000 && of_half.reads <= 2, "{of_half:?}");
     assert!(of_most.bytes < of_half.bytes / 2, "{of_most:?} {of_half:?}");
     assert!(

@@ -24,7 +24,7 @@ pub(crate) struct View {
     remembered: Arc<Remembered>,
 }
 
-/// Gets a node, its id and its row.
+/// Receives a node, its id and its row.
 type EachNewest<'a> = dyn FnMut(u32, u64, &[u8]) -> Result<(), Error> + 'a;
 
 impl View {
@@ -95,8 +95,8 @@ impl View {
         Ok(None)
     }
 
-    /// Calls `each` with the nodes that have rows in segments and one of the ascending `ids`. It
-    /// also calls `each` with the nodes of all new rows.
+    /// Calls `each` with the nodes whose ids are in the ascending `ids` and whose rows are in
+    /// segments. It also calls `each` with the nodes of all new rows.
     pub(crate) fn nodes_of(
         &self,
         ids: &[u64],
@@ -134,7 +134,8 @@ impl View {
         stored
     }
 
-    /// An atom is one condition of a filter. Nodes with new rows are left out.
+    /// The nodes that match an atom, which is one condition of a filter. Nodes with new rows are
+    /// left out.
     fn atom(&self, atom: &Atom) -> Result<NodeSet, Error> {
         let asked = Asked::of(atom);
         let mut masked: RoaringBitmap = self.new.nodes().collect();
@@ -153,9 +154,9 @@ impl View {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Asked {
-    /// The column has strings, booleans or lists.
+    /// The keys of matching values, in a column of strings, booleans or lists.
     Keys(Vec<Vec<u8>>),
-    /// The column has numbers or times.
+    /// The ranges of matching values, in a column of numbers or times.
     Ranges(Vec<RangeInclusive<u64>>),
     Any,
 }
@@ -195,7 +196,7 @@ impl Asked {
         };
         let number = |value: &Value| {
             let mut eight = [0; 8];
-            // Every key of a number has this length.
+            // The key of a number always has this length.
             each_key(value, &mut |key| {
                 if let Ok(key) = key.try_into() {
                     eight = key;
@@ -244,8 +245,8 @@ pub(super) fn each_newest(
             .iter()
             .try_for_each(|found| each(found.node, found.id, &found.row));
     }
-    // Node, number of the segment, and position in the segment. The new rows count as the last
-    // segment.
+    // A node, the number of its segment, and its position in the segment. The new rows count as the
+    // last segment.
     let mut newest: HashMap<u64, u32> = HashMap::new();
     let mut nodes: Vec<(u32, usize, u64)> = Vec::new();
     let mut add = |node: u32, id: u64, source: usize, at: u64| {
@@ -267,7 +268,7 @@ pub(super) fn each_newest(
     nodes.sort_unstable();
     let mut windows: Vec<RowWindows> = segments.iter().map(|_| Default::default()).collect();
     for (at, &(node, source, number)) in nodes.iter().enumerate() {
-        // The last entry of a node is the newest.
+        // If a node has several entries, the last entry is the newest.
         if nodes.get(at + 1).is_some_and(|next| next.0 == node) {
             continue;
         }

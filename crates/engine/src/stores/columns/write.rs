@@ -5,7 +5,8 @@
 //!       └──> entries, ids                 └──> columns by name, key and node  ┴ budget (`sorter`)
 //! ```
 //!
-//! Only the sets of nodes of the current column grow with the rows: by one bit to two bytes a row.
+//! In memory, only the sets of nodes of the current column grow with the rows: by one bit to two
+//! bytes for each row.
 
 use std::collections::BTreeMap;
 
@@ -71,7 +72,6 @@ impl Stream {
     pub(super) fn set(&mut self, set: &mut RoaringBitmap) -> Result<Span, Error> {
         set.optimize();
         let mut bytes = Vec::with_capacity(set.serialized_size());
-        // A write to memory cannot fail.
         let _ = set.serialize_into(&mut bytes);
         self.part(&bytes)
     }
@@ -126,7 +126,8 @@ impl<'a> SegmentWriter<'a> {
         })
     }
 
-    /// Nodes must ascend. Only the newest row of each id may be added. An empty row has no bytes.
+    /// Nodes must ascend. Only the newest row of each id may be added. A row without values is
+    /// empty.
     pub(crate) fn push(&mut self, node: u32, id: u64, row: &[u8]) -> Result<(), Error> {
         for (name, value) in decoded(row)?.attributes {
             let kind = value.column_type();
@@ -153,7 +154,7 @@ impl<'a> SegmentWriter<'a> {
         self.stream.push(row)
     }
 
-    /// Both files are opened here, since opening must not fail after the checkpoint is committed.
+    /// Both files are opened here, because opening must not fail after the checkpoint is committed.
     pub(crate) fn finish(self) -> Result<(Segment, [FileEntry; 2]), Error> {
         let Self {
             volume,

@@ -104,7 +104,7 @@ pub(crate) fn clusters(
     }
 }
 
-/// The file must have the length that its vectors need.
+/// The file of single vectors of the build. Its length must fit the number of its vectors.
 pub(crate) fn members<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -185,7 +185,7 @@ pub(crate) fn extent_segment<'m>(
     }
 }
 
-/// Single vectors that were inserted after the build.
+/// A file of single vectors that were inserted after the build.
 pub(crate) fn member_segment<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,

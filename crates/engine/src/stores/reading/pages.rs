@@ -73,7 +73,7 @@ pub(crate) fn pages<'m>(
     })
 }
 
-/// `None` if neither the manifest nor the header has the number.
+/// The number of pages of a file. `None` if neither the manifest nor the header has the number.
 pub(crate) fn pages_of(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -89,8 +89,8 @@ pub(crate) fn pages_of(
     computed.or_else(|| Some(slotted(volume, manifest, kind, n).ok()?.1.pages))
 }
 
-/// The format follows from the manifest. Refuses a damaged header, and one of another index or
-/// format.
+/// The format follows from the manifest. The call refuses a header that is damaged, or that belongs
+/// to another index or format.
 fn fixed<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -159,8 +159,8 @@ pub(crate) fn inline<'m>(
     Ok((shape, fixed(volume, manifest, FileKind::Inline, &shape)?))
 }
 
-/// Refuses the same files as [`pages`]. In a segment that a merge kept, the file numbers records
-/// and not nodes: some are garbage, and the index has renumbered its nodes.
+/// Refuses the same files as [`pages`]. If a merge left a segment unchanged, the numbers in its
+/// file are not node numbers: some records are garbage, and the merge has renumbered the nodes.
 pub(crate) fn slotted<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,

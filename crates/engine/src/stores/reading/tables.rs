@@ -14,8 +14,8 @@ use crate::Error;
 use crate::stored::{damaged, entry, file_of, layout, read_stream_whole};
 use crate::stores::VectorsAt;
 
-/// A placement has at most the pages of its file, one page for each node, and this number of
-/// others.
+/// The number of pages in a placement is at most the pages of its file, plus the nodes, plus this
+/// number.
 const UNWRITTEN: u64 = 1 << 12;
 
 pub(crate) fn directory(volume: &dyn Volume, manifest: &Manifest) -> Result<DirectoryFile, Error> {
@@ -47,7 +47,7 @@ pub(crate) fn chunks(
     )?)
 }
 
-/// `None` without direct inserts.
+/// The placement table. `None` if the index took no direct inserts.
 pub(crate) fn placement(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -59,7 +59,7 @@ pub(crate) fn placement(
     placement_of(volume, manifest, facts, payload).map(Some)
 }
 
-/// For layouts whose records move.
+/// The pending changes, in layouts whose records move.
 pub(crate) fn pending(volume: &dyn Volume, manifest: &Manifest) -> Result<PendingFile, Error> {
     let Some(facts) = &manifest.placement else {
         return Ok(PendingFile::default());
@@ -68,7 +68,7 @@ pub(crate) fn pending(volume: &dyn Volume, manifest: &Manifest) -> Result<Pendin
     pending_of(volume, manifest, facts, &payload)
 }
 
-/// For layouts whose pages stay in place.
+/// The journal, in layouts whose pages stay in place.
 pub(crate) fn journal(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -95,7 +95,7 @@ pub(crate) fn placement_of(
         false => manifest.code_bytes,
     };
     let placement = PlacementFile::decode(payload, code_bytes as usize, &file)?;
-    // Only few pages are allocated and not written yet.
+    // Few pages are allocated but not written yet.
     let there = volume.len(&entry(volume, manifest, composition.lists, None)?.name);
     let pages = there.map_or(3 * facts.nodes, |bytes| bytes / BLOCK as u64);
     let most = pages + facts.nodes + UNWRITTEN;

@@ -5,7 +5,7 @@
 //! the link.
 //!
 //! 9,000 rows of photo-sift were inserted into an index of 2,000 rows with lists of 16 neighbours.
-//! By OdinANN's rules alone (§3.3), no list linked to three or four of the rows.
+//! With OdinANN's rules alone (§3.3), no list had a link to three or four of these rows.
 
 use std::sync::atomic::Ordering;
 
@@ -15,13 +15,12 @@ use super::placement::Words;
 #[derive(Default)]
 pub(crate) struct ListCounts(Words);
 
-/// The position of the word with a node's byte, and the shift of the byte.
+/// The position of the word that has a node's byte, and the shift of the byte in this word.
 fn place(node: u32) -> (u32, u32) {
     (node / 4, node % 4 * 8)
 }
 
 impl ListCounts {
-    /// 0 if the number is unknown.
     pub(crate) fn get(&self, node: u32) -> u8 {
         let (word, shift) = place(node);
         (self.0.get(word) >> shift) as u8
@@ -45,8 +44,8 @@ impl ListCounts {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
     }
 
-    /// A list is about to drop its link to a node. False if it is the last list, which must keep
-    /// the link.
+    /// Counts one list less for a node, because a list is about to drop its link to the node. The
+    /// result is false if no other list has a link. Then the list must keep its link.
     pub(crate) fn leave(&self, node: u32) -> bool {
         match self.get(node) {
             0 | u8::MAX => return true,
@@ -85,7 +84,8 @@ mod tests {
             [4, 5, 6, 7, 8].map(|node| counts.get(node)),
             [1, 1, 1, 1, 0]
         );
-        // The number does not fit into a byte, so it is not counted any more.
+        // At 255, the number does not change any more, because a larger number does not fit into a
+        // byte.
         counts.set(6, 254);
         counts.join(6);
         counts.join(6);

@@ -179,7 +179,7 @@ impl Composer for CoupledComposer {
     }
 
     fn push(&mut self, node: u32, id: u64, list: &[u8], vector: &[u8]) -> bool {
-        // If a node comes twice, a page of its records is damaged.
+        // A node comes twice only if a page with its record is damaged.
         if self.nodes.contains(&node) {
             return false;
         }

@@ -108,7 +108,7 @@ impl NodePages for CsrPages {
     #[inline]
     fn view<'p>(&'p self, bytes: &'p [u8], page: u64, check: bool) -> Result<CsrView<'p>, Error> {
         let row = CsrRow::open(&self.shape, bytes, page, check, &self.file)?;
-        // Each row belongs to a node.
+        // The number of a row is the number of its node.
         let node = page as u32;
         Ok(CsrView { row, node })
     }
@@ -153,7 +153,6 @@ impl PageFormat for CsrShape {
         CsrShape::padding(self)
     }
 
-    /// A list takes space for its degree and for each possible link.
     fn list_bytes(&self, _: &[u8]) -> usize {
         CsrShape::list_bytes(self)
     }

@@ -192,7 +192,6 @@ impl PageFormat for InlineShape {
         Some(self)
     }
 
-    /// A list takes a word for its degree, and a word for each possible link.
     fn list_bytes(&self, _: &[u8]) -> usize {
         4 * (1 + self.degree())
     }

@@ -1,7 +1,7 @@
 //! Layered pages: a node's compressed list beside the leading part of its vector.
 //!
 //! The leading part is exact enough for ranking. It takes so little space that a page has several
-//! times as many nodes. At its end, a search reads the trailing parts of the few nodes whose rank
+//! times as many nodes. At its end, a search reads trailing parts only for the few nodes whose rank
 //! is in doubt.
 //!
 //! ```text
@@ -177,7 +177,7 @@ impl Composable for LayeredPages {
         self.pages.encode_list(&self.lists, node, list, out)
     }
 
-    /// Other code appends the trailing part to the last segment.
+    /// Encodes only the leading part. Other code appends the trailing part to the last segment.
     fn encode_vector(&self, node: u32, vector: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
         self.leading_part(node, vector, out)
     }

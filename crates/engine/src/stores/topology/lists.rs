@@ -99,7 +99,7 @@ impl Composable for ListPages {
         self.pages.encode_list(&self.lists, node, list, out)
     }
 
-    /// Appends nothing, since vectors are in segments.
+    /// Appends nothing, because vectors are in segments.
     fn encode_vector(&self, _: u32, _: &[u8], _: &mut Vec<u8>) -> Result<(), Error> {
         Ok(())
     }
@@ -125,7 +125,7 @@ fn writer(choices: &Choices<'_>) -> Result<Planned, Error> {
 ///   vectors-…-0000   segments of vectors ([`crate::stores::vectors::write`])
 /// ```
 ///
-/// A merge may keep the files of the first segments, and then writes only their chunks.
+/// If a merge leaves the files of the first segments unchanged, only their chunks are written.
 impl NodeWriter for DecoupledFormat {
     fn write(
         &self,

@@ -139,7 +139,7 @@ impl Pages {
         on_pages!(self, pages => pages.file(nodes))
     }
 
-    /// The tier for these pages. If pages are not whole blocks, its reads are in units of bytes.
+    /// The tier for these pages. If pages are not whole blocks, the tier reads in units of bytes.
     pub(crate) fn tier(&self, tier: Arc<dyn Tier>) -> Arc<dyn Tier> {
         match self.file(1).page_bytes.is_multiple_of(BLOCK) {
             true => tier,

@@ -200,7 +200,7 @@ impl NodeWriter for PackedFormat {
     }
 }
 
-/// `each` gets each encoded batch. Returns the encoder and the models of vectors.
+/// Passes each encoded batch to `each`. Returns the encoder and the models of vectors.
 fn encode(
     build: &Writing<'_>,
     format: &PackedFormat,

@@ -2,21 +2,21 @@
 //! neighbour to a list, removes a neighbour, or is the record of a node that is on no page yet.
 //!
 //! ```text
-//!   page 17    node 4: + 9001          a new node asked 4 to link back
-//!              node 7: + 9001 - 12     it asked 7 too, whose list was full: 12 leaves the list
+//!   page 17    node 4: + 9001          the new node 9001 needs a link from node 4
+//!              node 7: + 9001 - 12     and from node 7, whose full list drops node 12
 //!              record of node 9001     the new node itself
 //! ```
 //!
 //! An insert adds a back link to tens of lists, on about as many pages. OdinANN §3.2 writes the
-//! changed records together to other pages. In this engine, records stay near their neighbours, and
-//! changes (some ten bytes each) wait until a page has enough of them.
+//! changed records together to other pages. In this engine, records stay near their neighbours.
+//! Changes take some ten bytes each, and wait until a page has enough of them.
 //!
-//! Each search applies the pending changes to the lists that it reads. A loss of the changes costs
-//! only time, since the vectors in the log suffice to compute them again.
+//! Each search applies the pending changes to the lists that it reads. If the changes are lost,
+//! they can be computed again from the vectors in the log. So a loss costs only time.
 //!
-//! If codes are beside lists (`inline`), the codes of neighbours to add are also in memory. Bits
-//! mark pages with pending changes. Pages with equal numbers modulo 65,536 share a bit, so that the
-//! bits do not grow with the index.
+//! If codes are beside lists (`inline`), the codes of nodes that the changes add are also in
+//! memory. Bits mark pages with pending changes. Pages with equal numbers modulo 65,536 share a
+//! bit, so that the bits do not grow with the index.
 //!
 //! Changes treat a list as a set, so their order and their repetition make no difference.
 
@@ -58,8 +58,8 @@ pub(crate) struct Waiting {
     taken: bool,
 }
 
-/// The weight of a new record in changes. A search needs two look-ups for a new record, so its page
-/// is written sooner.
+/// The weight of a new record, as a number of changes. A search needs two look-ups for a new
+/// record, so its page is written sooner.
 const RECORD_WEIGHT: usize = 2;
 
 impl Waiting {
@@ -77,9 +77,9 @@ impl Waiting {
 }
 
 pub(crate) struct Pending {
-    /// A bit for each node whose list has pending changes, or for its page if codes are beside
-    /// lists. A search takes a lock only if the bit is set. A bit is cleared only when the change
-    /// is on a page.
+    /// A bit for each node whose list has pending changes. If codes are beside lists, there is a
+    /// bit for each page instead. A search takes a lock only if the bit is set. A bit is cleared
+    /// only when the change is on a page.
     bits: Words,
     codes: Option<RwLock<HashMap<u32, Box<[u8]>>>>,
     pages: Words,
@@ -161,7 +161,7 @@ impl Pending {
     }
 
     /// Applies pending changes to a list and its `codes`. The updated codes are written to
-    /// `amended`. Returns false if the page has no pending changes.
+    /// `amended`. The result is false if the page has no pending changes.
     #[inline]
     pub(crate) fn amend_coded(
         &self,
@@ -199,7 +199,7 @@ impl Pending {
         self.shard(page).read().contains_key(&page)
     }
 
-    /// The page was rewritten in place with these changes.
+    /// Removes the changes of a page, which was rewritten in place with these changes.
     pub(crate) fn settled(&self, page: u32) {
         let mut shard = self.shard(page).write();
         if let Some(waiting) = shard.remove(&page) {
@@ -233,7 +233,7 @@ impl Pending {
         }
     }
 
-    /// Adds to the changes of `page`, if `still` confirms under the page's lock that the page is
+    /// Adds to the changes of `page`. Under the page's lock, `still` checks that the page is still
     /// right. Returns the new weight.
     fn add(
         &self,
@@ -290,8 +290,9 @@ impl Pending {
         shard.get(&page).map_or(0, Waiting::weight)
     }
 
-    /// Takes the changes of a page, to write them. They stay pending until
-    /// [`settle`](Pending::settle). `None` if there are none, or if a thread writes the page.
+    /// Takes the changes of a page, to write them. The changes stay pending until
+    /// [`settle`](Pending::settle). `None` if there are no changes, or if another thread writes the
+    /// page.
     pub(crate) fn take(&self, page: u32) -> Option<Waiting> {
         let mut shard = self.shard(page).write();
         let waiting = shard.get_mut(&page)?;
@@ -302,8 +303,8 @@ impl Pending {
         Some(waiting.clone())
     }
 
-    /// Takes the changes of a page that is written together with others. `None` if a thread writes
-    /// it.
+    /// Takes the changes of a page that is written together with other pages. `None` if another
+    /// thread writes the page.
     pub(crate) fn take_any(&self, page: u32) -> Option<Waiting> {
         let mut shard = self.shard(page).write();
         if let Some(waiting) = shard.get_mut(&page) {
@@ -323,7 +324,7 @@ impl Pending {
     }
 
     /// Ends the write of a page whose taken changes are on other pages now. Under the page's lock,
-    /// `leave` gets the changes that were added meanwhile, and moves the nodes off the page.
+    /// `leave` receives the changes that were added meanwhile, and moves the nodes off the page.
     /// Returns the later changes.
     pub(crate) fn settle(
         &self,
@@ -346,7 +347,6 @@ impl Pending {
         rest
     }
 
-    /// The page could not be written.
     pub(crate) fn give_back(&self, page: u32) {
         if let Some(waiting) = self.shard(page).write().get_mut(&page) {
             waiting.taken = false;
@@ -378,7 +378,8 @@ pub(crate) fn apply(changes: &[Change], node: u32, list: &mut Vec<u32>) {
     }
 }
 
-/// Applies a change to a list and its codes. A new neighbour gets the position of the removed one.
+/// Applies a change to a list and its codes. A new neighbour gets the position of the removed
+/// neighbour.
 fn apply_coded(change: &Change, code: &[u8], list: &mut Vec<u32>, codes: &mut Vec<u8>) {
     let place = |node: u32, list: &[u32]| list.iter().position(|&link| link == node);
     let leaves = match change.remove {
@@ -447,7 +448,7 @@ mod tests {
         // A search that reads the list waits for the lock, and then sees that the node has moved.
         pending.settle(17, &taken, |_| assert!(marked(&pending.bits, 4)));
         assert!(!marked(&pending.bits, 4));
-        // From here on the node is on page 18, and another thread adds a link to 11.
+        // Now the node is on page 18, and another thread adds a link to node 11.
         assert_eq!(pending.change(18, change(4, 11, NONE), || true), Some(1));
         let mut list = vec![1];
         pending.amend(18, 4, &mut list);
@@ -485,7 +486,7 @@ mod tests {
         let (mut list, mut codes) = (vec![9, 3, 8], Vec::new());
         assert!(pending.amend_coded(page, 4, &mut list, &[90, 30, 80], &mut codes));
         assert_eq!((list, codes), (vec![9, 3, 8], vec![90, 30, 80]));
-        // Another page with the same bit keeps the bit set.
+        // The bit stays set, because another page with the same bit has changes.
         pending.settled(page);
         assert_eq!(amended(page, 4), None);
         assert!(amended(alike, 6).is_some());

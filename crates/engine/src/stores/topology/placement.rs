@@ -8,15 +8,15 @@
 //!   pins        running searches     a free page is not reused until older searches have ended
 //! ```
 //!
-//! **A page never changes.** A changed record is written to a free page: no node is on it, no
-//! search reads it, and no checkpoint names it. So a search needs no lock: the page that the table
-//! names for a node keeps its record until the search ends. If the record is replaced meanwhile,
-//! the search may see the older version (OdinANN §3.3: a consistent snapshot of each record, not of
-//! the graph).
+//! **A page never changes.** A changed record is written to a free page. A page is free if no node
+//! is on it, no search reads it, and no checkpoint names it. So a search needs no lock: the page
+//! that the table names for a node keeps its record until the search ends. If the record is
+//! replaced meanwhile, the search may see the older version (OdinANN §3.3: a consistent snapshot of
+//! each record, not of the graph).
 //!
-//! The layout [`inline`](super::inline) rewrites pages in place, and has no table, which would need
-//! memory for each node. A rewritten page stays dirty until all searches that began before the
-//! rewrite have ended. A search that reads a dirty page uses the dirty version.
+//! The layout [`inline`](super::inline) rewrites pages in place. It has no table, because a table
+//! would need memory for each node. A rewritten page stays dirty until all searches that began
+//! before the rewrite have ended. A search that reads a dirty page uses the dirty version.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -145,8 +145,8 @@ impl Unwritten {
 
     /// Adds a dirty page, before any node is placed on this page.
     pub(crate) fn insert(&self, page: u32, bytes: PageBytes) {
-        // The bit and the entry change together under the lock. So the removal of an old version
-        // does not clear the bit of a newer one.
+        // The bit and the entry change together under the lock. So a thread that removes an old
+        // version does not clear the bit of a newer version.
         let mut shard = self.shard(page).write();
         shard.insert(page, bytes);
         let bit = self.bit(page);
@@ -204,7 +204,7 @@ impl Pins {
     }
 
     /// Ends the current epoch and returns it. A later search does not use pages that were released
-    /// in it.
+    /// in this epoch.
     pub(crate) fn advance(&self) -> u64 {
         // Because of the lock, each search that read the old epoch is registered now.
         let _begun = self.begun.lock();
@@ -240,14 +240,15 @@ const ON_ITS_WAY: u32 = u32::MAX - 1;
 pub(crate) enum Standing {
     On(u64),
     Moves,
-    /// The insert of the node is not finished or was given up. It was not acknowledged.
+    /// The insert of the node was not acknowledged. It is not finished, or was given up.
     NotYet,
 }
 
 const YIELDS: u32 = 1_000;
-/// The number of sleeps, 100 ms in all. If the node has no page then, its insert was given up.
+/// The number of sleeps, 100 ms in all. If the node has no page after these sleeps, its insert was
+/// given up.
 const NAPS: u32 = 500;
-/// The number of sleeps if the node was on a page before, 10 s in all.
+/// The number of sleeps, 10 s in all, if the node was on a page before.
 const NAPS_OF_MOVED: u32 = 50_000;
 const NAP: Duration = Duration::from_micros(200);
 
@@ -376,8 +377,8 @@ impl Placement {
     /// The record of a node is on `page` from now on. The page is
     /// [`unwritten`](Placement::unwritten), or [`NOWHERE`] during a move.
     pub(crate) fn relocate(&self, node: u32, page: u32) {
-        // The node leaves the cache first, since the cache may have an old record of the node from
-        // this page.
+        // First the node is removed from the cache, because the cache may have an old record of the
+        // node from this page.
         if let Some(cache) = self.cache.get() {
             cache.remove(node);
         }

@@ -10,7 +10,7 @@
 //! DecoupleVS appends raw vectors, and compresses a full segment. Here a new vector is encoded at
 //! once with the model of the last segment, and joins the **open page** in memory. If a vector does
 //! not fit, the open page is sealed, and later written once. A checkpoint seals the open page
-//! early, since a page that a checkpoint names is not rewritten.
+//! early, because a page that a checkpoint names is not rewritten.
 //!
 //! An added page has consecutive nodes. If the last vector of a sealed page continues on the open
 //! page, the sealed page stays in memory. So a vector is either completely in memory or completely
@@ -44,7 +44,7 @@ pub(crate) struct Added {
 struct Open {
     builder: SlottedBuilder,
     next: u32,
-    /// In the order of writing.
+    /// The sealed pages that are not written yet, in the order of writing.
     sealed: VecDeque<u32>,
     /// The written pages whose last vector continues on pages that are not all written.
     kept: Vec<u32>,
@@ -125,14 +125,14 @@ impl Added {
         last + 1 - at
     }
 
-    /// An error if the tables give a vector more pages than memory is planned for.
+    /// The fault, if the tables give a vector more pages than the memory plan allows.
     pub(crate) fn too_long(&self) -> Option<String> {
         let all = self.pages.load(Ordering::Acquire);
         let run = |at| (u64::from(self.behind) + u64::from(at), self.run(at, all));
         too_long(&self.shape, (0..all).map(run))
     }
 
-    /// Whether a vector starts on an added page that is not the last.
+    /// Whether a vector starts on added page `at`, which must not be the last page.
     fn starts(&self, at: u32) -> bool {
         self.firsts.get(at) != self.firsts.get(at + 1)
     }
@@ -151,7 +151,7 @@ impl Added {
         }
     }
 
-    /// `None` if one of the pages `behind` is on storage already.
+    /// The bytes of a page and of the pages `behind`. `None` if one of these is on storage already.
     fn put_together(&self, first: PageBytes, behind: Range<u32>) -> Option<PageBytes> {
         let mut all = first.to_vec();
         for page in behind {
@@ -237,7 +237,8 @@ impl Added {
         let at = page - self.behind;
         let goes_on = self.goes_on(at);
         kept.push(page);
-        // If the last vector continues and none starts, the page has only the middle of a vector.
+        // If the last vector continues and no vector starts here, the page has only the middle of a
+        // vector.
         let starts = !goes_on || self.starts(at);
         let whole = match (starts, goes_on) {
             (true, true) => kept.len() - 1,
@@ -276,8 +277,8 @@ impl Added {
     }
 }
 
-/// An error if a vector spans more pages than the shape allows. `runs` has pages, and the number of
-/// pages that the last vector of each spans.
+/// The fault, if a vector spans more pages than the shape allows. For each page, `runs` has the
+/// number of pages that its last vector spans.
 pub(super) fn too_long(
     shape: &SlottedShape,
     mut runs: impl Iterator<Item = (u64, u32)>,
@@ -336,7 +337,7 @@ mod tests {
             self.added.append(node, u64::from(node) + 1000, &vector);
         }
 
-        /// Whether the vector of a node is in memory. It must be readable in any case.
+        /// Whether the vector of a node is in memory. Otherwise it must be readable from storage.
         fn find(&self, node: u32, length: usize) -> bool {
             let (page, pages) = self.added.place_of(node);
             let unwritten = self.added.unwritten(page, pages);

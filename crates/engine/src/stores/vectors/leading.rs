@@ -30,9 +30,8 @@ pub(crate) struct LeadingParts {
     first: u64,
     count: u64,
     verified: Option<u64>,
-    /// The bytes of a single page.
     alone: Vec<u8>,
-    /// The number of this page, if its bytes are from storage.
+    /// The number of the page in `alone`, if its bytes are from storage.
     alone_is: Option<u64>,
     alone_verified: bool,
     part: Vec<u8>,
@@ -96,9 +95,9 @@ impl LeadingParts {
         Ok((record.id, record.vector))
     }
 
-    /// Reads a page. If a node has moved to the page, it is read alone, and otherwise with the next
-    /// pages as a window. Returns whether it must still be verified, and whether it is in the
-    /// window.
+    /// Reads a page. With `moved`, the page is read alone. Otherwise it is read with the next
+    /// pages, as a window. Returns whether the page must still be verified, and whether it is in
+    /// the window.
     fn read<N: NodePages>(
         &mut self,
         file: &LeadingFile<'_>,

@@ -1,11 +1,13 @@
 //! Segments of compressed vectors, which a search in the decoupled layout reads for re-ranking
 //! (DecoupleVS §3.3).
 //!
-//! A division of the number of a node gives its segment and its chunk. The directory of the segment
-//! gives its page. Vectors inserted after the build are on pages at the end of the last segment.
+//! The segment and the chunk of a node follow from its number by division. The page of a node
+//! follows from the directory of the segment. Vectors inserted after the build are on pages at the
+//! end of the last segment.
+//! last segment.
 //!
-//! If a merge [kept](Kept) the file of a segment, the file has garbage records, and its pages have
-//! older node numbers. The slot of a node then counts only slots that are not garbage.
+//! If a merge left the file of a segment unchanged ([`Kept`]), the file has garbage records, and
+//! its pages have older node numbers. The slot of a node then counts only slots without garbage.
 //!
 //! A record that does not fit its page continues on the next page. So the position of a vector is
 //! an [`Extent`] of pages, which one read returns.
@@ -44,7 +46,7 @@ pub(crate) struct Segment {
     pub(crate) kept: Option<Kept>,
 }
 
-/// The differences between the nodes of a segment and its file, which a merge kept.
+/// The differences between the nodes of a segment and its file, if a merge left the file unchanged.
 pub(crate) struct Kept {
     /// The first node of the segment in the older numbering of its pages.
     pub(crate) first: u32,
@@ -80,7 +82,7 @@ impl Extent {
         self.segment == other.segment && self.page <= other.page && other.end() <= self.end()
     }
 
-    /// This range must cover `other`.
+    /// The bytes of `other` in the bytes of this range, which must cover `other`.
     #[inline]
     pub(crate) fn part(self, bytes: &[u8], other: Extent) -> &[u8] {
         let size = bytes.len() / self.pages as usize;
@@ -114,8 +116,8 @@ impl Segments {
         })
     }
 
-    /// Joins segments in node order. Only if they may be `uneven`, segments before the last may
-    /// differ in size.
+    /// Joins segments in node order. Only with `uneven`, segments before the last may differ in
+    /// size.
     pub(crate) fn new(segments: Vec<Segment>, uneven: bool) -> Option<Self> {
         let capacity = segments.first().map_or(0, |first| first.end - first.first);
         let starts = |n: usize| n as u64 * u64::from(capacity);
@@ -407,7 +409,7 @@ impl Segment {
         let slot = self.slot_of(node, number, page);
         let id = page.view.id(slot)?;
         let vector = page.view.whole(slot, page.behind, false, scratch)?;
-        // The size of a chunk counts all records, including garbage.
+        // Chunks count all records, including garbage.
         let at = match &self.kept {
             None => node.saturating_sub(self.first),
             Some(kept) => page
@@ -434,7 +436,7 @@ impl Segment {
                 (first, kept.dead.of_page(number).len())
             }
         };
-        // If the number of records differs from the tables, a read of these records fails later.
+        // If the tables have another number of records, a later read of these records fails.
         first..first.saturating_add(page.view.len().saturating_sub(garbage) as u32)
     }
 

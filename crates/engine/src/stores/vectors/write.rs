@@ -3,7 +3,7 @@
 //! ```text
 //!   vectors-…-0000   slotted pages of the vectors of segment 0: | chunk | chunk | ..
 //!                    A chunk begins on a new page. In a chunk, a vector that does not fit the rest
-//!                    of a page continues on the next (except in the paper's compression).
+//!                    of a page continues on the next page (except in the paper's compression).
 //!   chunks-…-0000    the model; pages, last nodes and base of each chunk
 //!   vectors-…-0001   ..
 //! ```
@@ -28,8 +28,8 @@ pub(crate) struct SegmentFormat {
     segment_nodes: u32,
 }
 
-/// The number of nodes in a chunk and in a segment, for the given bytes of vectors. Both are
-/// rounded down, but at least one.
+/// The number of nodes in a chunk and in a segment, for the given bytes of vectors. Both numbers
+/// are rounded down, but are at least one.
 fn sizes(vector_bytes: usize, chunk_bytes: u64, segment_bytes: u64) -> (u32, u32) {
     let nodes = |bytes: u64| bytes / vector_bytes as u64;
     let chunk_nodes = nodes(chunk_bytes).clamp(1, u64::from(u32::MAX));
@@ -37,7 +37,7 @@ fn sizes(vector_bytes: usize, chunk_bytes: u64, segment_bytes: u64) -> (u32, u32
     (chunk_nodes as u32, (segment_chunks * chunk_nodes) as u32)
 }
 
-/// Only the last segment has fewer vectors.
+/// The number of vectors in a segment. Only the last segment has fewer vectors.
 pub(crate) fn segment_vectors(options: &BuildOptions, vector_bytes: usize) -> u32 {
     sizes(vector_bytes, options.chunk_bytes, options.segment_bytes).1
 }
@@ -47,9 +47,9 @@ pub(crate) fn segment_vectors(options: &BuildOptions, vector_bytes: usize) -> u3
 pub(crate) struct KeptSegment {
     pub(crate) vectors: FileEntry,
     pub(crate) facts: SegmentFacts,
-    /// Its chunks, with the node numbers of the next checkpoint.
+    /// The chunks of the segment, with the node numbers of the next checkpoint.
     pub(crate) chunks: ChunksFile,
-    /// Encoded bytes of its vectors, without garbage.
+    /// The encoded bytes of the vectors, without garbage.
     pub(crate) bytes: u64,
 }
 

@@ -7,8 +7,9 @@ use super::coding::Coding;
 use crate::data::VectorSource;
 use crate::{BuildOptions, Compression, Error};
 
-/// If this number of nodes with their vectors fits on a page, the layout is packed. Otherwise a
-/// traversal would read many times the bytes that it needs. A page has about fifty lists.
+/// If this number of nodes with their vectors fits on a page, the layout is packed. With fewer
+/// nodes, a traversal would read many times the bytes that it needs. A page of lists alone has
+/// about fifty lists.
 const NODES_WORTH_PACKING: f64 = 6.0;
 
 pub(crate) struct Choices<'a> {
@@ -43,9 +44,9 @@ impl Choices<'_> {
     }
 }
 
-/// The expected bytes of an encoded node. Only the element type and dimension count, so that each
-/// compression has the graph over the same order. Real collections differ by up to about a third,
-/// which is accurate enough to choose a layout.
+/// The expected bytes of an encoded node. The estimate depends only on the element type and the
+/// dimension, so that each compression gets the same order of nodes. Real collections differ by up
+/// to about a third, which is accurate enough to choose a layout.
 pub(crate) struct Expected {
     vector: f64,
     leading: f64,
@@ -73,7 +74,7 @@ impl Expected {
         self.vector + self.list + Self::OVERHEAD
     }
 
-    /// Vectors are packed if one read then gets many near nodes.
+    /// Whether vectors are packed. Then one read returns many near nodes.
     pub(crate) fn are_packed(&self) -> bool {
         BLOCK as f64 / self.node() >= NODES_WORTH_PACKING
     }

@@ -1,5 +1,5 @@
-//! The PQ codes of all nodes. They are written to a file, or kept for look-ups if records have
-//! codes.
+//! The PQ codes of all nodes. If records have the codes of neighbours, the codes are kept for
+//! look-ups. Otherwise they are written to a file.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

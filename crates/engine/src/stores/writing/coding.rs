@@ -70,7 +70,8 @@ impl Coding {
         self.vectors.vector_bytes()
     }
 
-    /// The lists are evenly spaced. In locality order, each neighbourhood has its share.
+    /// Trains on evenly spaced lists. In locality order, each neighbourhood has its share of the
+    /// sample.
     pub(crate) fn learn_lists(&self, lists: &mut Lists) -> Result<ListModel, Error> {
         let usual = self.degree as u32;
         if self.compression != Compression::Best {
@@ -153,8 +154,8 @@ impl Coding {
         Ok(code.len() as f64 / vectors as f64)
     }
 
-    /// The mean bytes of both parts, with the middle one of the rounding steps. With any step, both
-    /// parts together take about the same space.
+    /// The mean bytes of the leading part and of the trailing part, with the middle rounding step.
+    /// With any step, both parts together take about the same space.
     pub(crate) fn expected_parts(&self, rows: &dyn VectorSource) -> Result<(f64, f64), Error> {
         let sample = self.sample_all(rows)?;
         let models = self.nested_of(&sample);
@@ -176,8 +177,8 @@ impl Coding {
         self.sample_of(rows, 0..self.nodes, 4 * SAMPLED_VECTORS)
     }
 
-    /// The models for vectors in two parts, one for each suitable rounding step. The coarsest comes
-    /// first.
+    /// The models for vectors in two parts, one for each suitable rounding step. The model with the
+    /// coarsest step comes first.
     pub(crate) fn nested_of(&self, sample: &[u8]) -> Vec<NestedModel> {
         let steps = NestedModel::steps(self.vectors, sample).into_iter();
         steps
@@ -213,8 +214,8 @@ impl Coding {
         })
     }
 
-    /// The first pass over a segment of DecoupleVS §3.3. It decides for each chunk whether the
-    /// chunk has a base, and counts byte values for the Huffman table.
+    /// The first pass over a segment (DecoupleVS §3.3). It decides for each chunk whether the chunk
+    /// has a base, and counts byte values for the Huffman table.
     fn count(
         &self,
         build: &Writing<'_>,
@@ -243,7 +244,8 @@ impl Coding {
         })
     }
 
-    /// Without a sample, it is not known whether another codec is shorter.
+    /// Stores vectors uncompressed. Without a sample, it is unknown whether another codec is
+    /// shorter.
     fn stored(&self) -> SegmentModel {
         SegmentModel::train(self.vectors, &[])
     }

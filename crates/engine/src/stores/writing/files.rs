@@ -48,7 +48,7 @@ impl Sequential {
         Ok(())
     }
 
-    /// The caller must have written the header.
+    /// Syncs the file. The caller must have written the header.
     pub(crate) fn finish(mut self, header: &FileHeader) -> Result<FileEntry, TierError> {
         self.entry.header_crc32c = header::stored_checksum(&header.encode());
         self.file.sync()?;
@@ -61,11 +61,11 @@ impl Sequential {
     }
 }
 
-/// A file whose parts begin at multiples of an alignment. It ends with a whole block.
+/// A file whose parts begin at multiples of an alignment. The file ends with a whole block.
 pub(crate) struct Aligned {
     file: Sequential,
     bytes: Vec<u8>,
-    /// Includes bytes that are not written yet.
+    /// The length of the file, including bytes that are not written yet.
     length: u64,
 }
 
@@ -82,7 +82,7 @@ impl Aligned {
         })
     }
 
-    /// The next part begins at a multiple of `alignment`.
+    /// Appends a part. The next part begins at a multiple of `alignment`.
     pub(crate) fn push(&mut self, part: &[u8], alignment: u64) -> Result<(), Error> {
         self.bytes.extend_from_slice(part);
         self.length += part.len() as u64;
@@ -136,7 +136,7 @@ pub(crate) fn write_pieces(
     })
 }
 
-/// `make` pushes the pieces of the byte string, one after the other.
+/// `make` must push the pieces of the byte string, one after the other.
 pub(crate) fn write_made(
     checkpoint: &Checkpoint<'_>,
     kind: FileKind,

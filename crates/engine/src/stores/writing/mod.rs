@@ -63,7 +63,7 @@ pub(crate) struct Writing<'a> {
     pub(crate) options: &'a BuildOptions,
     pub(crate) degree: usize,
     pub(crate) check: Check,
-    /// Unchanged segments of vectors. Their rows come first.
+    /// Unchanged segments of vectors. Their rows come before all other rows.
     pub(crate) kept: &'a [KeptSegment],
     pub(crate) checkpoint: Checkpoint<'a>,
     pub(crate) scratch: &'a Path,
@@ -78,7 +78,7 @@ impl Writing<'_> {
         Ok(())
     }
 
-    /// A source that is read twice may have changed since the graph was built.
+    /// Checks rows again. A source that is read twice may have changed after the graph was built.
     pub(crate) fn check_again(
         &self,
         rows: &NodeRows<'_>,
@@ -97,7 +97,8 @@ impl Writing<'_> {
         Err(error.into())
     }
 
-    /// An even sample of `count` nodes. In locality order, each neighbourhood has its share of it.
+    /// An even sample of `count` nodes. In locality order, each neighbourhood has its share of the
+    /// sample.
     pub(crate) fn sample(&self, count: usize) -> Vec<u32> {
         let rows = self.source.rows();
         (0..count).map(|i| (i * rows / count) as u32).collect()

@@ -19,15 +19,15 @@ const QUERIES: u64 = 50;
 const HUBS: usize = 8;
 const MOST: usize = 400;
 const ANSWERS: usize = 10;
-/// The share of the nearest nodes that leading parts alone must find. On package-text, .95 gives 15
-/// nodes on a page, and four reads of trailing parts for each query. With half the step of .95, a
-/// query reads half a page more, and half as many trailing parts.
+/// The share of the nearest nodes that leading parts alone must find. On package-text, the rounding
+/// step for a share of .95 gives 15 nodes on a page, and four reads of trailing parts for each
+/// query. With half of this step, a query reads half a page more, but half as many trailing parts.
 const ENOUGH: f64 = 0.98;
 
-/// The bytes of a record beside its list and its part, and of a page beside its records.
+/// The bytes of a record without its list and its leading part, and of a page without its records.
 const BESIDE: f64 = 9.0;
 const HEADER: f64 = 64.0;
-/// A factor of the mean size, so that the expected number of records really fits.
+/// A factor of the mean size, to make sure that the expected number of records fits.
 const MARGIN: f64 = 1.03;
 const MEASURED: usize = 256;
 
@@ -99,7 +99,8 @@ fn records(
 }
 
 /// The finest step with which as many records fit on a page as with `chosen`. `sizes` has the size
-/// of a record for each step. Pages with one or two wide records would have unused bytes otherwise.
+/// of a record for each step. With a coarser step, pages with one or two wide records would have
+/// unused bytes.
 fn finest_in_the_room(sizes: &[f64], chosen: usize, page: f64) -> usize {
     let on_page = |at: usize| (page / (MARGIN * sizes[at])).floor();
     let most = on_page(chosen);
@@ -118,14 +119,15 @@ fn neighbourhood(sweep: &mut Sweep<'_>, node: u32) -> Result<Vec<u32>, Error> {
     around.sort_unstable();
     around.dedup();
     around.retain(|&other| other != node);
-    // The sample of the nodes is even, so that it has few neighbours of each hub.
+    // The nodes are sampled evenly, so that the sample has few neighbours of any one hub.
     let step = around.len().div_ceil(MOST).max(1);
     Ok(std::iter::once(node)
         .chain(around.into_iter().step_by(step))
         .collect())
 }
 
-/// How many of the rows that are nearest to the first row are found by leading parts alone.
+/// The number of rows that are among the nearest to the first row, both exactly and by leading
+/// parts alone.
 fn ranked_right(kernel: &Kernel, model: &NestedModel, rows: &[u8]) -> Result<usize, Error> {
     let (query, others) = rows.split_at(kernel.row_bytes());
     let wrong = |source| Error::codec("a sample of the vectors", source);

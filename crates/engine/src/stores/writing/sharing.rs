@@ -5,7 +5,7 @@
 //!   vectors, encoded ──┐
 //!   lists, encoded ────┴─> sizes ──> shuffle ──> new numbers ─┐
 //!     └──────────────────────────────────────────────────────┘
-//!                          twice, since codes of lists change with the numbers
+//!                          twice, because codes of lists change with the numbers
 //! ```
 //!
 //! Renumbered nodes have longer lists. On photo-sift-100k, lists are 3.6 % longer after the first
@@ -16,8 +16,8 @@
 //! Trials on photo-sift-100k with R = 64 rejected three variants:
 //!
 //! - To fill a page, take the largest record that fits, of the next 16 records. The index is .3 %
-//!   smaller, with 3 % more reads, since fewer nodes find a node with a record of equal length to
-//!   swap with.
+//!   smaller, but needs 3 % more reads. A node can be swapped only with a node whose record has
+//!   equal length, and fewer nodes find such a node.
 //! - Order the pages by a recursive bisection of the graph that cuts the fewest edges. Lists are 1
 //!   % longer.
 //! - Use a margin of .001 and three plans. The index is .3 % smaller with the same number of reads.
@@ -64,8 +64,8 @@ impl Sizes {
             }
             None => rows as u64,
         };
-        // The lengths on a page differ by less than 256. Ids may differ by as much as ids in the
-        // whole index.
+        // The lengths on a page differ by less than 256. Ids on a page may differ by as much as ids
+        // in the whole index.
         let id = 8 - spread.leading_zeros() / 8;
         Self {
             coding,
@@ -87,7 +87,7 @@ impl Sizes {
         self
     }
 
-    /// Sizes under the present numbers of the nodes.
+    /// The size of each record, with lists encoded under the present numbers of the nodes.
     fn with_lists(&self, build: &Writing<'_>, lists: &mut Lists) -> Result<Vec<u32>, Error> {
         let model = self.coding.learn_lists(lists)?;
         let (mut list, mut code) = (Vec::new(), Vec::new());
@@ -115,8 +115,8 @@ impl Sizes {
 }
 
 impl Writing<'_> {
-    /// The numbers stay if nodes are in input order, or if all pages have the same number of
-    /// records.
+    /// Renumbers the nodes of the pages. The numbers stay unchanged in input order, or if all pages
+    /// have the same number of records.
     pub(crate) fn share_pages(
         &self,
         writer: &dyn NodeWriter,

@@ -46,9 +46,9 @@ impl SlottedFile {
         })
     }
 
-    /// Sets the ascending nodes with which pages are planned to begin. If a record has become too
-    /// long, it is written to the next page. If the planned nodes of that page fit as well, the
-    /// page ends as planned.
+    /// Sets the ascending nodes with which pages are planned to begin. If the last record of a page
+    /// does not fit, it is written to the next page. If that page also has space for its own
+    /// planned nodes, it ends as planned.
     pub(crate) fn planned(mut self, firsts: &[u32]) -> Self {
         self.planned = firsts.to_vec();
         self
@@ -59,7 +59,7 @@ impl SlottedFile {
             return false;
         }
         self.begun += 1;
-        // The current page has its planned nodes, unless all of its nodes were carried over.
+        // If the page began with its planned first node or an earlier node, it ends as planned.
         let began = self
             .begun
             .checked_sub(2)
@@ -164,7 +164,7 @@ mod tests {
     fn what_does_not_fit_is_carried_until_there_is_room() {
         // One of five records is carried over. The next page has space, and ends as planned.
         assert_eq!(counts(&[1_000; 11], &[0, 5, 8]), [4, 4, 3]);
-        // Each page carries one record over, and the last but one carries two records over.
+        // Each page carries one record over, but the page before the last carries two records over.
         assert_eq!(counts(&[1_000; 20], &[0, 5, 9, 13]), [4, 4, 4, 4, 4]);
         // If the first node of a planned page is carried over, the plan continues after this node.
         assert_eq!(counts(&[1_000; 13], &[0, 5, 9]), [4, 4, 4, 1]);

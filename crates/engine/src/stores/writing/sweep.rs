@@ -1,5 +1,5 @@
-//! A sweep reads the collection in node order, and passes it to a layout in batches of nodes. If it
-//! has a codebook, it also writes the PQ codes.
+//! A sweep reads the collection in node order, and passes it to a layout in batches of nodes. A
+//! sweep with a codebook also writes the PQ codes.
 //!
 //! ```text
 //!   rows  ──┬──> batch ──> coupled | packed | decoupled | ..      ──> their files
@@ -70,7 +70,7 @@ impl<'a> Nodes<'a> {
 #[derive(Default)]
 struct ListBatch {
     links: Vec<u32>,
-    /// The start of each list in `links`, and then the end of the last list.
+    /// The start of each list in `links`, followed by the end of the last list.
     bounds: Vec<usize>,
     list: Vec<u32>,
 }
@@ -104,7 +104,7 @@ pub(crate) struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
-    /// The sweep writes the codes at the same time.
+    /// Passes a sweep to `write`. This sweep also writes the codes.
     pub(crate) fn with_codes(
         build: &Writing<'_>,
         graph: &mut Constructed,
@@ -119,7 +119,6 @@ impl Sweep<'_> {
 }
 
 impl<'a> Sweep<'a> {
-    /// `stage` is the name of the work in the progress report.
     pub(crate) fn new(
         build: &'a Writing<'a>,
         graph: &'a mut Constructed,
@@ -127,7 +126,8 @@ impl<'a> Sweep<'a> {
         stage: &str,
     ) -> Result<Self, Error> {
         let rows = graph.rows.in_order(&graph.order, build.source);
-        // A vector, its code on disk and its floats, and a list and its code.
+        // The bytes of a vector, of its stored form and of its floats, and of a list and its stored
+        // form.
         let node = 2 * rows.row_bytes() + 4 * rows.dim() + 8 * build.degree;
         Ok(Self {
             build,
@@ -154,7 +154,7 @@ impl<'a> Sweep<'a> {
         self.lists
     }
 
-    /// The last range may be shorter.
+    /// The next ranges of `nodes` nodes. The last range may be shorter.
     pub(crate) fn segments(&self, nodes: u32) -> impl Iterator<Item = Range<u32>> + use<> {
         let rows = self.rows.rows() as u32;
         (self.next as u32..rows)

@@ -40,7 +40,8 @@ fn index(layout: Layout, folder: &Path) -> SimVolume {
     volume
 }
 
-/// Some ids were inserted or deleted several times. Clusters were split and rewritten.
+/// An index in which some ids were inserted or deleted several times, and clusters were split and
+/// rewritten.
 pub(crate) fn amended(layout: Layout, folder: &Path) -> SimVolume {
     let volume = index(layout, folder);
     let options = WriteOptions {
@@ -143,7 +144,7 @@ fn every_flipped_byte_of_a_cluster_index_is_found() {
     for layout in LAYOUTS {
         for volume in [index(layout, folder.path()), amended(layout, folder.path())] {
             for name in volume.list().unwrap() {
-                // No content of the index is in these files.
+                // These files have no content of the index.
                 if name == "LOCK" || name.starts_with("log") {
                     continue;
                 }

@@ -79,8 +79,8 @@ impl Grown {
         }
     }
 
-    /// An index with every kind of change to an id, some pending. Each is made only once in a
-    /// process.
+    /// An index with every kind of change to an id; some changes are pending. A process makes each
+    /// index only once, and then copies it.
     fn new(layout: Layout, update: Update) -> Self {
         static GROWN: Mutex<Vec<(Layout, Update, SimVolume)>> = Mutex::new(Vec::new());
         let mut all = GROWN.lock();
@@ -126,11 +126,12 @@ impl Grown {
             threads,
             update: Some(update),
             direct: DirectOptions {
-                // Less than all pending nodes need, so that pages are written meanwhile.
+                // The limit is less than all pending nodes need, so that inserts already write
+                // pages.
                 pending: 8 << 10,
-                // With one thread, each run makes the same pages.
+                // With one thread, each run writes the same pages.
                 in_flight: if threads == 1 { 1 } else { 4 },
-                // With this setting some records stay pending.
+                // With this setting, some records stay pending.
                 write_home: false,
                 ..DirectOptions::default()
             },
@@ -233,7 +234,7 @@ impl Grown {
     #[track_caller]
     fn says(&self, volume: &SimVolume, count: usize, file: &str, text: &str) {
         let found = lines(volume);
-        // The report does not list all problems if there are many.
+        // If there are many problems, the report does not list all of them.
         let all = report(volume).problem_count;
         assert_eq!(all, count as u64, "{}: {text}: {found:#?}", self.layout);
         for line in found {
@@ -280,7 +281,7 @@ fn many_threads_leave_a_clean_index() {
         let ids: Vec<u64> = (1_000..2_500).collect();
         live.insert(&vectors(&ids, 1), Some(&ids), &Silent).unwrap();
         drop(live);
-        // Only waiting vectors in the log cause a checkpoint.
+        // If the log has vectors that are in no checkpoint yet, this call makes a checkpoint.
         drop(grown.open(update, 1));
         let found = report(&grown.volume);
         assert!(found.clean(), "{layout}, {update:?}: {:#?}", found.problems);
@@ -367,8 +368,8 @@ fn a_node_is_in_one_place_and_the_table_says_in_which() {
         let text = format!("node {node} has a pending record, but is on page {page} already");
         let found = lines(&volume);
         assert!(found[0].contains("/pending-") && found[0].contains(&text));
-        // The pending id differs from the id on the page of the vector. In two parts, the vector
-        // differs too.
+        // The pending record has another id than the page of the vector. If the vector is in two
+        // parts, the vector differs too.
         let others = match layout {
             Layout::Decoupled => 1,
             Layout::Layered => 3,
@@ -496,14 +497,16 @@ fn a_table_of_fewer_pages_than_the_build_has_is_no_panic() {
             manifest.placement.as_mut().unwrap().pages = 1;
         });
         assert!(!report(&volume).clean());
-        // Under a budget that keeps pages in memory, the opening of the index asks about all pages.
+        // With this memory budget, the open index has pages in memory, and opening it examines all
+        // pages.
         let options = OpenOptions {
             memory: Some(64 << 20),
             ..OpenOptions::default()
         };
         let volume: Arc<dyn Volume> = Arc::new(volume);
         let index = crate::Index::open_in(volume, grown.folder.path(), &options);
-        // An index that is unpacked reads every node, and this table gives all nodes one page.
+        // If the open index unpacks all nodes into memory, it reads every node. It may then notice
+        // that the table gives all nodes the same page.
         let damaged = |error: crate::Error| error.kind() == crate::ErrorKind::Damaged;
         assert!(index.err().is_none_or(damaged), "{layout}");
     }
@@ -517,8 +520,8 @@ fn both_tables_are_there_or_none_is() {
             let volume = grown.with(|_, _, m| m.files.retain(|entry| entry.role != role));
             grown.says(&volume, 1, "/MANIFEST", &format!("it names no {role} file"));
         }
-        // Without direct inserts in the manifest, pages of the build may have been reused for other
-        // nodes.
+        // This manifest does not mention the direct inserts, which may have reused pages of the
+        // build for other nodes.
         let volume = grown.with(|_, _, manifest| manifest.placement = None);
         let found = lines(&volume);
         for role in ["placement", "pending"] {

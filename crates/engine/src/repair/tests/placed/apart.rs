@@ -195,7 +195,7 @@ fn without_the_placement_added_pages_are_found_where_they_follow_one_another() {
         let table = place.entry(FileKind::Placement, None).name;
         let added = placement.added.len() as u64;
         let nodes = placement.page_of.len() as u32;
-        // After a crash, the file may also have pages that the checkpoint does not have.
+        // After a crash, the file may also have pages that no checkpoint names.
         let crashed = |volume: &SimVolume| {
             change(volume, name, &|bytes| {
                 let one = shape.file_offset(*built) as usize;
@@ -234,7 +234,8 @@ fn without_the_placement_added_pages_are_found_where_they_follow_one_another() {
             !back.is_empty() && back.is_subset(&gone),
             "{what}: {back:?}"
         );
-        // Earlier versions on lower nodes are restored instead of some vectors.
+        // If a page is lost, the repair restores older vectors of some of its ids, from lower
+        // nodes.
         for page in [1, added - 1] {
             let what = format!("{update:?}: without page {page}");
             let volume = place.page_hit(&last, built + page);

@@ -1,4 +1,5 @@
-//! Damages cluster indexes that took vectors in place, with rewritten clusters and later vectors.
+//! Damages cluster indexes after inserts in place. Some clusters were rewritten, and some vectors
+//! are in files after the build.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Damages inline indexes after direct inserts. The journal has some pages too.
+//! Damages inline indexes after direct inserts. Some pages are also in the journal.
 
 use stratann_layout::header::stored_checksum;
 use stratann_layout::{InlineBuilder, InlineShape, InlineView, JournalFile, stream};
@@ -6,7 +6,7 @@ use stratann_layout::{InlineBuilder, InlineShape, InlineView, JournalFile, strea
 use super::*;
 
 impl Place {
-    /// The journal has the pages `numbers`. Also returns the deleted ids.
+    /// An index whose journal has the pages `numbers`, and the set of deleted ids.
     fn inline(numbers: &[u32]) -> (Self, BTreeSet<u64>) {
         let (layout, update) = INLINE;
         let (place, gone) = Self::grown(layout, update);
@@ -102,7 +102,7 @@ fn damage_of_a_page_costs_its_vectors_unless_the_journal_has_it() {
         assert!(report.lost[0].what.starts_with(&text), "{report:#?}");
         assert_eq!(report.lost[0].vectors, lost.len() as u64, "{report:#?}");
     }
-    // Only the journal has these pages. The index has no other damage.
+    // Only the journal has these pages, so the index has no damage.
     let volume = place.damaged(&name, &|bytes| {
         journal.iter().for_each(|&page| hit(bytes, page));
         bytes.truncate(at(count - 2) + 700);
@@ -112,7 +112,7 @@ fn damage_of_a_page_costs_its_vectors_unless_the_journal_has_it() {
         .remove(&place.entry(FileKind::Entries, None).name)
         .unwrap();
     place.loses(&volume, &BTreeSet::new(), "torn pages");
-    // The file ends early, has no readable header, or is missing.
+    // In the next three cases, the file ends early, has no readable header, or is missing.
     let volume = place.damaged(&name, &|bytes| bytes.truncate(at(count - 5)));
     place.loses(&volume, &place.ids_of(count - 5..count - 2), "cut");
     let volume = place.damaged(&name, &|bytes| bytes[20] ^= 1);
@@ -161,7 +161,8 @@ fn of_a_damaged_journal_what_is_in_the_file_counts() {
         let text = format!("1 of {count} pages are damaged");
         let torn = |lost: &Lost| lost.what.contains(&text) && lost.file.ends_with(&pages);
         assert!(report.lost.iter().any(torn), "{report:#?}");
-        // The file has an older version of the last page. Nodes that were inserted later are lost.
+        // The file has an older version of the last page. Nodes that were inserted after this
+        // version are lost.
         let (shape, last) = (place.shape(), place.ids_on(count - 1));
         assert!(last.len() > 1, "{last:?}");
         let volume = place.damaged(&pages, &|bytes| {
@@ -180,7 +181,8 @@ fn of_a_damaged_journal_what_is_in_the_file_counts() {
         let fewer = |lost: &Lost| lost.what.contains(text) && lost.file.ends_with(&pages);
         assert!(report.lost.iter().any(fewer), "{report:#?}");
     }
-    // The journal has a correct checksum. The repair takes its damaged page from the file.
+    // The journal has a correct checksum, but one of its pages is damaged. The repair takes this
+    // page from the file.
     let mut payload = JournalFile::head(BLOCK, &[1, 50]);
     let bytes = place.volume.read(&pages).unwrap();
     for page in [1, 50] {
@@ -204,7 +206,7 @@ fn without_the_placement_pages_count_up_to_the_last_node() {
     let (shape, pages) = (place.shape(), place.pages());
     let table = place.entry(FileKind::Placement, None).name;
     let nodes = u64::from(place.tables().0.nodes);
-    // After a crash, the file may also have pages that no checkpoint has.
+    // After a crash, the file may also have pages that no checkpoint names.
     let crashed = |bytes: &mut Vec<u8>| {
         assert_eq!(bytes.len(), at(count));
         let mut builder = InlineBuilder::new(shape);

@@ -86,7 +86,7 @@ fn with_what_waits_the_leading_parts_of_new_nodes_are_lost() {
 fn what_waits_is_whole_whatever_becomes_of_pages_of_vectors() {
     let (place, _) = Place::grown(LAYOUT, Update::Accumulate);
     let (placement, pending) = place.tables();
-    // A pending record may belong to a dead node, although a new node of its id is on a page.
+    // If an id was replaced, its old node may still have a pending record. This record is dead.
     let counts =
         |record: &&stratann_layout::PendingRecord| !placement.is_dead(record.id, record.node);
     let waiting: BTreeSet<u64> = pending

@@ -29,7 +29,8 @@ impl Grown {
         }
     }
 
-    /// `change` may change the first node and the records of the page.
+    /// Changes page `at` after the pages of the build. `change` gets the first node and the
+    /// records.
     fn rewritten(&self, at: u64, change: impl Fn(&mut u32, &mut Vec<Coded>)) -> SimVolume {
         let Last { name, shape, built } = self.last();
         self.changed(&name, |bytes| {
@@ -94,7 +95,7 @@ fn a_flipped_byte_of_any_other_file_is_found() {
     let grown = Grown::apart(Update::Accumulate);
     let lists = grown.pages().0;
     for FileEntry { name, length, .. } in grown.manifest().files {
-        // Some pages of this file are not in use.
+        // The file of lists has unused pages, so only its first block is changed.
         let least = if name == lists { 0 } else { length };
         for at in (0..least.max(BLOCK as u64)).step_by(701) {
             let volume = grown.changed(&name, |bytes| bytes[at as usize] ^= 1);
@@ -115,7 +116,7 @@ fn only_the_last_file_of_vectors_grows() {
     grown.says(&grown.changed(&name, longer), 1, &name, "the MANIFEST says");
     let built = Grown::built(Layout::Decoupled);
     assert!(report(&built.volume).clean());
-    // A crash before the first checkpoint may leave pages in this file.
+    // A crash before the first checkpoint may leave more pages at the end of this file.
     let name = built.last().name;
     assert!(report(&built.changed(&name, longer)).clean());
 }
@@ -187,7 +188,7 @@ fn vectors_decode_and_ids_are_unique_over_all_segments() {
     });
     let text = format!("node {} has a vector that does not decode", first + 3);
     grown.says(&volume, 1, &name, &text);
-    // Ids of the first segment and of the last segment.
+    // The first id is in the first segment, and the second id is in the last segment.
     for id in [20, 290] {
         let volume = grown.rewritten(0, |_, records| records[3].0 = id);
         let found = lines(&volume);

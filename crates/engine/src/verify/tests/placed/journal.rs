@@ -22,7 +22,7 @@ impl Grown {
         self.manifest().file(kind.name()).unwrap().name.clone()
     }
 
-    /// `change` changes the pages `numbers` of the journal.
+    /// The index with a new journal. The journal has the pages `numbers`, each changed by `change`.
     fn journal(&self, numbers: &[u32], change: impl Fn(u32, &mut [u8])) -> Self {
         let (file, size) = self.pages();
         let bytes = self.volume.read(&file).unwrap();
@@ -71,7 +71,8 @@ fn what_the_journal_has_may_be_anything_in_the_file() {
         let places = || numbers.iter().map(|&page| (page as usize + 1) * size);
         harmless(&|bytes| places().for_each(|at| bytes[at + 512..at + 1_024].fill(7)));
         harmless(&|bytes| places().for_each(|at| bytes[at..at + size].fill(0)));
-        // The journal has pages that are not in the file yet, or only in part.
+        // The journal has the last two pages. So the file may lack them, or may have only a part of
+        // them.
         if numbers.ends_with(&[pages - 2, pages - 1]) {
             let end = (pages as usize - 1) * size;
             harmless(&|bytes| bytes.truncate(end + 100));
@@ -128,7 +129,7 @@ fn pages_that_neither_file_has_are_named() {
         );
         grown.says(&volume, 1, &name, &text);
     }
-    // If the manifest has far too many nodes, `verify` must not take longer.
+    // Even if the manifest has far too many nodes, `verify` must not take long.
     let volume =
         grown.with(|_, _, m| m.placement.as_mut().unwrap().nodes = u64::from(u32::MAX) - 1);
     let found = lines(&volume);
@@ -220,7 +221,7 @@ fn pages_of_the_journal_are_those_of_the_index() {
         seal(bytes, 3);
     });
     grown.says(&grown.volume, 1, "/journal-", text);
-    // A checkpoint after which no page is to be written has an empty journal.
+    // If no page is to be written after a checkpoint, the journal of the checkpoint is empty.
     let none = grown.journal(&[], as_it_is);
     assert_eq!(lines(&none.volume), Vec::<String>::new());
 }
@@ -232,8 +233,8 @@ fn a_journal_belongs_to_inline_pages_that_took_inserts_and_to_nothing_else() {
         let volume = grown.with(|_, _, m| m.files.retain(|entry| entry.role != role));
         grown.says(&volume, 1, "/MANIFEST", &format!("it names no {role} file"));
     }
-    // Without direct inserts in the manifest, their files and later pages do not belong to the
-    // index.
+    // If the manifest does not mention direct inserts, their files and their additional pages do
+    // not belong to the index.
     let volume = grown.with(|_, _, manifest| manifest.placement = None);
     let found = lines(&volume);
     for role in ["placement", "journal"] {
@@ -267,7 +268,8 @@ fn a_journal_belongs_to_inline_pages_that_took_inserts_and_to_nothing_else() {
         found[0].contains("names no rewritten records"),
         "{found:#?}"
     );
-    // In this layout, the number of pages follows from the number of nodes.
+    // In this layout, the number of pages follows from the number of nodes, so one more page is a
+    // fault.
     let volume = grown.with(|_, _, m| m.placement.as_mut().unwrap().pages += 1);
     let found = lines(&volume);
     assert_eq!(found.len(), 2, "{found:#?}");
