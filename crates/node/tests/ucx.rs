@@ -178,7 +178,7 @@ fn client() {
     );
     serving.stop();
     let (result, took) = read(&mut *queue, &thread, 0);
-    // Over shared memory, reads are one-sided.
+    // Over shared memory, reads are one-sided, and succeed while the server is stopped.
     let transports = std::env::var("UCX_TLS").unwrap_or_default();
     match transports != "tcp" {
         true => assert!(result.unwrap() == bytes[..4096]),
@@ -463,7 +463,7 @@ fn where_a_file_cannot_be_is_not_believed() {
     }
 }
 
-/// No other connection uses the port while the server is not running.
+/// At this address, no other program takes the port while the server is not running.
 const ANY: &str = "127.77.1.1:0";
 const QUERIES: usize = 40;
 

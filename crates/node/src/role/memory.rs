@@ -86,7 +86,7 @@ impl<H> Clone for Held<H> {
     }
 }
 
-/// The last checkpoint of an index, and the one before it while a server uses it.
+/// The last checkpoint of an index, and the checkpoint before it while a compute server uses that.
 pub struct Checkpoints<H> {
     last: Held<H>,
     before: Option<Held<H>>,
@@ -158,7 +158,7 @@ const COUNTS: &str = "this server is still counting the links to each node, as i
 
 impl<H: HighHalf> MemoryState<H> {
     const SPARE: usize = 64;
-    /// The largest list size and reply of a walk whose buffers are kept.
+    /// The largest list size and reply of a walk whose buffers later walks reuse.
     const SPARE_LIST: usize = 1024;
     const SPARE_ANSWER: usize = 64 << 10;
 
@@ -177,7 +177,8 @@ impl<H: HighHalf> MemoryState<H> {
     }
 
     /// A half whose popularity of nodes a request needs, for
-    /// [`count_popular`](HighHalf::count_popular). Such requests are refused until then.
+    /// [`count_popular`](HighHalf::count_popular). Until the count is complete, such requests are
+    /// refused.
     pub fn take_uncounted(&mut self) -> Option<Arc<H>> {
         self.uncounted.take()
     }
@@ -192,7 +193,7 @@ impl<H: HighHalf> MemoryState<H> {
         knows
     }
 
-    /// Whether the client has used the checkpoint before the last one since the last call.
+    /// Whether the client has used the earlier checkpoint since the previous call of this method.
     pub fn was_behind(&mut self) -> bool {
         std::mem::take(&mut self.behind)
     }
@@ -226,7 +227,7 @@ impl<H: HighHalf> MemoryState<H> {
         }
     }
 
-    /// Processes a frame that names a checkpoint, and appends a reply if its kind gets one.
+    /// Processes a frame. Appends a reply, unless frames of this kind get no reply.
     ///
     /// # Errors
     /// The frame is no message of a compute server. The caller has to close the connection.
@@ -442,7 +443,8 @@ impl<Q> Walk<Q> {
         }
     }
 
-    /// Expands the nearest candidates. Appends their neighbours or the end, and the estimates.
+    /// Expands the nearest candidates. Appends a frame with their adjacency lists and the
+    /// estimates, or with the end of the walk.
     ///
     /// # Errors
     /// The reply exceeds a frame, and would end the connection.

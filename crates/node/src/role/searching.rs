@@ -51,7 +51,7 @@ pub(super) struct Query<Q> {
     pub(super) list: u32,
     pub(super) id: u64,
     pub(super) state: u64,
-    /// The result of the walk, or empty before its end.
+    /// The nodes that the walk has found; empty before the end of the walk.
     pub(super) found: Vec<u32>,
     /// The last message, for a repetition.
     pub(super) asked: Vec<u8>,
@@ -68,7 +68,7 @@ pub(super) struct Line {
     pub(super) up: bool,
     /// The time since which the server answered no request. Time without requests does not count.
     pub(super) unanswered: Option<Duration>,
-    /// The server's silence when the worker gave up the last request.
+    /// The length of the server's silence when the worker gave up the last request.
     before: Duration,
 }
 
@@ -108,7 +108,8 @@ impl Line {
     }
 }
 
-/// The share of deleted or replaced nodes that walks find, a moving mean over some tens of walks.
+/// The share of deleted or replaced nodes among the nodes that walks find, as a moving mean over
+/// some tens of walks.
 #[derive(Debug, Default)]
 pub(super) struct Share(f32);
 
@@ -142,7 +143,7 @@ pub(super) struct Common<L> {
     pub(super) storage: Line,
     pub(super) loading: Option<Loading>,
     pub(super) vouching: Vouching,
-    /// Whether the worker needs other low codes, at the time `again`.
+    /// Whether the worker has to fetch other low codes at the time `again`.
     pub(super) stale: bool,
     pub(super) again: Duration,
 }
@@ -348,8 +349,8 @@ impl<L: LowHalf> Common<L> {
         self.ask(now, query, out);
     }
 
-    /// Never waits, nor repeats the change to a restarted storage server: storage could then make
-    /// it long after the client's reply, and undo later changes.
+    /// Neither waits for a connection nor repeats the change after a restart of storage. Otherwise,
+    /// storage could make the change long after the client got its reply, and undo later changes.
     pub(super) fn change(&mut self, now: Duration, query: &mut Query<L::Query>, out: &mut Out) {
         if !self.storage.up {
             return self.no_storage(query, "is not connected", out);
@@ -506,7 +507,7 @@ impl<L: LowHalf> Common<L> {
         }
     }
 
-    /// Logs nothing if no code fitted before either.
+    /// Warns if no low code fits. Does not warn again if no code fitted before either.
     fn warn_of_none(&self, low: &L) {
         let keeps_none = |low: &L| low.kept() == Some(0) && low.collection().nodes > 0;
         if !keeps_none(low) || self.low.as_deref().is_some_and(keeps_none) {

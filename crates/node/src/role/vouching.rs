@@ -1,5 +1,5 @@
 //! Keeps storage from giving up the memory server's state, even without searches: a compute server
-//! names that state again and again, as a lease is renewed.
+//! names that state to storage again and again, as one renews a lease.
 //!
 //! ```text
 //!   compute ──low codes of no nodes, in the state of the own codes──> memory
@@ -40,7 +40,7 @@ impl Default for Vouching {
 }
 
 impl<L: LowHalf> Common<L> {
-    /// Earlier requests will get no reply.
+    /// Schedules the next request. `None` means that there is no connection.
     pub(super) fn vouch_from(&mut self, now: Option<Duration>) {
         let pause = self.options.vouch;
         self.vouching = Vouching {
@@ -49,7 +49,7 @@ impl<L: LowHalf> Common<L> {
         };
     }
 
-    /// With new low codes, storage can give up the earlier state at once.
+    /// Called with new low codes, so that storage can give up the earlier state at once.
     pub(super) fn vouch_soon(&mut self, now: Duration, out: &mut Out) {
         if self.vouching.next < Duration::MAX {
             self.vouching.next = now;
