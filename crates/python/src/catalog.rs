@@ -267,7 +267,7 @@ impl Catalog {
         self.inner.at_home(&self.path, "stratann.Catalog")
     }
 
-    /// An id that two of the indexes have is an error, since a result does not name its index.
+    /// An id that two of the indexes have is an error, because a result does not name its index.
     fn beside(&self, py: Python<'_>, names: &[String], ids: &[u64]) -> PyResult<Vec<Option<Row>>> {
         let mut found = vec![None; ids.len()];
         for name in names {

@@ -110,7 +110,7 @@ pub fn arguments<'py>(py: Python<'py>, options: &BuildOptions) -> PyResult<Bound
 /// Checks the arguments of a later build, as `build` does, and `memory` and `watch_recall`, as
 /// `open` does. `dimension` is the dimension of float32 vectors, or None if it is not known yet.
 /// With None, the call does not check arguments that depend on the dimension. The call checks no
-/// files, since they need not exist before the build.
+/// files, because they need not exist before the build.
 ///
 /// Returns the arguments that an index records ([`arguments`]), in the form of `Index._built_with`.
 #[pyfunction]

@@ -235,7 +235,8 @@ impl CheckedPages {
         Ok(())
     }
 
-    /// Takes the memory of a page's values until the next batch; the last page's memory stays.
+    /// Takes the memory of a page's values until the next batch. The memory of the last page stays
+    /// taken longer.
     fn take_lists(&mut self, bytes: u64) -> Result<()> {
         self.budget.take(bytes)?;
         self.taken.lists += bytes;
@@ -265,7 +266,7 @@ impl CheckedPages {
                     ));
                 }
             }
-            // Some writers use frames, which decompress to at most 255 times their size.
+            // Some writers use LZ4 frames, which decompress to at most 255 times their size.
             Compression::LZ4 => {
                 let mut magic = [0; 4];
                 if to - from >= 4 {
@@ -328,7 +329,8 @@ impl CheckedPages {
         }
     }
 
-    /// Refuses a page with more lengths than values. Takes the memory of texts without prefix.
+    /// Refuses a page with more lengths than values. Takes the memory of texts, if the encoding
+    /// does not share prefixes between texts.
     fn check_values(&mut self, values: &[u8], encoding: Encoding, count: u32) -> Result<()> {
         let most = u64::from(count);
         let lengths = |bytes: &[u8]| {
@@ -352,7 +354,7 @@ impl CheckedPages {
     }
 }
 
-/// The length of the levels is in front of them.
+/// Skips the levels, which begin with their length.
 fn behind_levels(bytes: &[u8]) -> Result<&[u8]> {
     let behind = bytes.split_first_chunk::<4>().and_then(|(length, rest)| {
         let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;

@@ -25,11 +25,11 @@
 //!
 //! - With an answer: the change is durable, this run of storage made it once, and never makes it
 //!   again.
-//! - With a failure or an interruption: storage does not make the change after a later acknowledged
-//!   change of the same client, nor after storage has confirmed the withdrawal
-//!   ([`Message::GiveUp`](crate::wire::Message::GiveUp)). A client whose call ends in this way sends
-//!   that message and waits briefly. Without an answer, storage may still make the change, perhaps
-//!   after another client's change.
+//! - After a failure or an interruption: storage does not make the change after a later
+//!   acknowledged change of this client, nor after storage has confirmed the withdrawal
+//!   ([`Message::GiveUp`](crate::wire::Message::GiveUp)). A client whose call ends in this way
+//!   sends that message and waits briefly. Without an answer, storage may still make the change,
+//!   perhaps after another client's change.
 //! - Compute servers ask for a change for as long as its client said that it would wait, 30 s by
 //!   default, or until the client disconnects. Storage counts that time from the arrival of a
 //!   request, because a request can stay in a connection's buffers for any time.

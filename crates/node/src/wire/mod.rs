@@ -19,7 +19,7 @@
 //! | kind | from → to | body |
 //! |---|---|---|
 //! | 1 describe | any → any | empty; or u8 1 *for changes*, only to a compute server |
-//! | 2 description | answer | [`Collection`] (40 bytes); from memory also the centroids of low codes |
+//! | 2 description | answer | [`Collection`] (40 bytes); from memory also low centroids |
 //! | 3 low codes | compute → memory | first node u32, count u32, *kept* u32 |
 //! | 4 codes | answer | first node u32, count u32, *bits*, codes |
 //! | 5 begin | compute → memory | D_high u32, D_full u32, beam u32, then as below |

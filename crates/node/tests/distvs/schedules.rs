@@ -229,7 +229,8 @@ fn run(seed: u64, plan: &Plan, worlds: &[Arc<World>; 2]) -> (u64, u64, u64) {
             Ok(Outcome::Collection(collection)) => {
                 let known = worlds.iter().any(|world| world.state == collection.state);
                 assert!(known, "{context}");
-                // In a chain of steps, a description counts as the answer.
+                // For a step of an id, the network puts a description in place of the outcome of a
+                // forgotten change.
                 answered += u64::from(query.of.is_some());
             }
             Err(Failure::Refused {

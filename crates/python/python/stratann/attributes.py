@@ -74,7 +74,7 @@ def text(given: Any, what: str) -> str:
 
 
 def several(given: Any, asked: str) -> List[Any]:
-    """The values of an argument that takes several values. A single text is an error, since Python
+    """The values of an argument that takes several values. A single text is an error, because Python
     would iterate over its characters.
     """
     if isinstance(given, (str, bytes, bytearray)):

@@ -142,7 +142,7 @@ def to_pandas(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32], att
 
 def to_arrow(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32], attributes: Any = None, payload: Any = None, stats: Any = None) -> Any:
     """The results of a search as a pyarrow.Table, with the columns of `to_pandas`. Payloads are
-    texts of JSON, since a column has one type.
+    texts of JSON, because a column has one type.
     """
     import pyarrow
 
@@ -233,7 +233,7 @@ def every_id(index: Index) -> Iterator[int]:
 
 
 def reopen(path: "os.PathLike[str]", arguments: Dict[str, Any]) -> Index:
-    """Opens the index of a pickle again."""
+    """Opens the index of an unpickled object again."""
     from ._stratann import open
 
     return open(path, **arguments)
