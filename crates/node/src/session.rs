@@ -1,5 +1,5 @@
 //! The requests of one greeted client, in order. Requests that arrive together are answered
-//! together, since a system call for each reply would cost more than the reply.
+//! together, because a system call for each reply would cost more than the reply.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};

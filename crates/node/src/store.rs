@@ -1,7 +1,7 @@
 //! Named files, in memory or in a private folder, where the files outlive the server. The client
-//! writes a file from its start to its end. The file gets its name when its hash equals the
-//! client's hash, and never changes after that. The file loses its name to another file, or in a
-//! sweep. Clients that have the file open continue to read it.
+//! writes a file from its start to its end. When the hash of the complete file equals the client's
+//! hash, the file gets its name, and never changes after that. The file loses its name when another
+//! file gets the same name, or in a sweep. Clients that have the file open continue to read it.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -358,7 +358,8 @@ impl Store {
         }
     }
 
-    /// Keeps files that a disconnected client could read through UCX, until its reads have ended.
+    /// Keeps files that a disconnected client could read through UCX, until the client's reads have
+    /// ended.
     pub(crate) fn retire(&self, files: impl Iterator<Item = Arc<Stored>>) {
         if let Some(ucx) = &self.ucx {
             ucx.retire(files.map(|file| file as Arc<dyn Send + Sync>));
@@ -445,7 +446,8 @@ impl Store {
         })
     }
 
-    /// Checks the hash of a complete file, and names it. Another file loses the name.
+    /// Checks the hash of a complete file, and gives the file its name. Another file that has this
+    /// name loses it.
     ///
     /// # Errors
     /// The file is incomplete, or has another hash.

@@ -326,8 +326,8 @@ fn a_secret_is_read_from_a_file_of_its_owner_alone() {
     assert!(Secret::read(&root.path().join("none")).is_err());
 }
 
-/// A loopback address of the server's own. On 127.0.0.1, another server could take the port while
-/// this server is down.
+/// Returns options with a loopback address of the server's own. On 127.0.0.1, another server could
+/// take the port while this server is down.
 fn own_address(n: u8) -> Options {
     let process = std::process::id();
     let (high, low) = (1 + (process >> 8) % 254, process % 256);
@@ -1050,7 +1050,7 @@ fn who_stands_between_both_with_a_certificate_that_is_believed_has_no_proof() {
 #[test]
 fn all_addresses_of_a_name_are_tried() {
     let running = start(Options::default());
-    // The second address accepts no connection, since its queue is full.
+    // The second address accepts no connection, because its queue is full.
     let closed = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -1243,8 +1243,8 @@ fn a_state_that_is_known_everywhere_has_one_copy_of_each_file() {
     assert_eq!(running.store().free(), 64 * MIB - 3_000_000);
     let place = second.place("pages-1");
     assert!(place.contains("/me.here.1.pages-1 (a copy of "), "{place}");
-    // No other machine has made a copy in state 2, or the volume does not share copies. So this
-    // machine makes its own copy.
+    // For state 2, or if the volume does not share copies between machines, this machine makes its
+    // own copy.
     let other = opened(there, "2", true);
     assert_eq!(other.read("pages-1").unwrap(), there.2);
     let place = other.place("pages-1");

@@ -90,8 +90,8 @@ pub fn arguments<'py>(py: Python<'py>, options: &BuildOptions) -> PyResult<Bound
     named.set_item("preset", options.preset.name)?;
     named.set_item("degree", options.degree)?;
     named.set_item("build_list", options.build_list)?;
-    // The value is converted through decimals, since 1.2 as a float of 32 bits is another number in
-    // Python.
+    // The value is converted through decimals, because 1.2 as a float of 32 bits is another number
+    // in Python.
     named.set_item("alpha", options.alpha.to_string().parse::<f64>().ok())?;
     named.set_item("code_bytes", options.code_bytes)?;
     named.set_item("low_codes", options.low_codes.map(LowCodes::name))?;

@@ -370,7 +370,7 @@ pub fn options_of(
         k: arguments.k,
         beam: arguments.beam.or(preset.map(|p: Preset| p.beam)),
         strategy: arguments.strategy.or(preset.map(|p| p.strategy)),
-        // A search goes without the navigation graph if there is none, or no memory for it.
+        // If the index has no navigation graph, or no memory for one, the search does not use one.
         navigation: arguments
             .navigation()
             .or(preset.map(|p| p.navigation && target.has_navigation())),

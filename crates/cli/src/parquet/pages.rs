@@ -236,7 +236,7 @@ impl CheckedPages {
     }
 
     /// Takes the memory of a page's values until the next batch. The memory of the last page stays
-    /// taken longer.
+    /// taken into the next batch, which may need the rest of the page.
     fn take_lists(&mut self, bytes: u64) -> Result<()> {
         self.budget.take(bytes)?;
         self.taken.lists += bytes;
@@ -244,7 +244,8 @@ impl CheckedPages {
         Ok(())
     }
 
-    /// Refuses a page that decompresses to more bytes than its header says, or the budget has.
+    /// Refuses a page that decompresses to more bytes than its header says, or than the budget has
+    /// left.
     fn check_compressed(&self, header: &Header, begin: u64) -> Result<()> {
         if !header.is_compressed {
             return Ok(());
@@ -306,7 +307,8 @@ impl CheckedPages {
                     (self.has_nulls, *def_level_encoding),
                 ];
                 for (_, encoding) in levels.into_iter().filter(|(has, _)| *has) {
-                    // Only RLE levels have a length; files of delta lengths have no others.
+                    // Only RLE levels begin with their length. Files with delta lengths have no
+                    // other levels.
                     if encoding != Encoding::RLE {
                         return Ok(());
                     }

@@ -343,7 +343,8 @@ fn insert_delete_upsert_compact() {
         "vectors_rewritten",
     ];
     assert_eq!(keys(report), expected);
-    // A codebook fits so few rows almost exactly, so the merge trains a new one.
+    // The codebook of the build fits its few rows almost exactly, and other rows worse, so the
+    // merge trains a new one.
     assert_eq!(report["codebook"], "trained");
     assert_eq!(compacted["vectors"], 2_303);
     let parts = ["vectors", "merged", "direct", "removed"].map(|key| report[key].as_u64().unwrap());
@@ -548,7 +549,7 @@ fn values_that_are_no_vectors() {
     place
         .run(&["build", "base.fbin", "index", "--degree", "8"])
         .done();
-    // The last row is invalid. Since all rows are checked first, no row is inserted.
+    // The last row is invalid. All rows are checked before the first insert, so no row is inserted.
     place.write("nan.fbin", &f32s(600, 16, 2, Some((599 * 16, f32::NAN))));
     place
         .run(&["insert", "index", "nan.fbin"])

@@ -7,7 +7,7 @@
 //! So clients number their changes, and each request lists the changes that its client still waits
 //! for ([`Wanted`]), as in Lee et al., *Implementing Linearizability at Large Scale and Low
 //! Latency*, SOSP 2015, §3. Storage keeps the outcome of each wanted change, even a failure. To any
-//! other change it answers [`Reason::Over`].
+//! other change, storage answers [`Reason::Over`].
 //!
 //! After a restart, storage knows no changes. So a token names the run of storage that is to make
 //! the change, and every other run refuses the token. Only the client knows whether to send the

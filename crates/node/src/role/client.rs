@@ -141,8 +141,8 @@ impl Asked {
     }
 }
 
-/// The server gets an earlier deadline, by up to this time, so that it can report in time why there
-/// is no answer.
+/// The deadline that the server gets is earlier by up to this time, so that the server can report
+/// in time why there is no answer.
 const HEARD: Duration = Duration::from_millis(50);
 
 /// The time for which servers forward a withdrawal whose outcome the client does not need.
@@ -281,8 +281,8 @@ impl ClientState {
         Wants::new(self.client, self.newest, numbers.collect())
     }
 
-    /// Drops a request. If the request is a change, withdraws it now, and again with the next
-    /// change.
+    /// Drops a request. If the request is a change, withdraws the change now, and again with the
+    /// next change.
     pub fn forget(&mut self, id: u64, out: &mut Vec<u8>) {
         let Some(meant) = self.ended(id).filter(|_| self.up) else {
             return;
@@ -451,7 +451,8 @@ impl ClientState {
         self.waits.take()
     }
 
-    /// Asks for a sign of life. Returns false if an earlier call has no answer yet.
+    /// Asks for a sign of life. Returns false without a connection, or if an earlier call has no
+    /// answer yet.
     pub fn probe(&mut self, now: Duration, out: &mut Vec<u8>) -> bool {
         if self.probed.is_some() || !self.up {
             return false;

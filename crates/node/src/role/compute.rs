@@ -212,7 +212,8 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// Called when the memory server is connected. Fetches new low codes if its state differs.
+    /// Called when the memory server is connected. If the memory server's state is not the state of
+    /// the low codes, fetches new codes.
     pub fn memory_up(&mut self, now: Duration, out: &mut Out) {
         self.common.memory.set(true);
         self.common.vouch_from(Some(now));

@@ -129,7 +129,8 @@ impl<H: HighHalf> Checkpoints<H> {
         self.before = Some(std::mem::replace(&mut self.last, next));
     }
 
-    /// Drops the checkpoint before the last one; requests for it are then refused.
+    /// Drops the checkpoint before the last one. Requests that name this earlier checkpoint are
+    /// then refused.
     pub fn forget_before(&mut self) {
         self.before = None;
     }

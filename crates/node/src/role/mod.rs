@@ -94,8 +94,8 @@ pub struct Narrowing {
     pub low: f64,
     /// The refinement ratio µ; 0.3 in the paper (§3.1).
     pub ratio: f64,
-    /// The number of nodes at which a walk begins, scored by low codes. With 0, the walk begins at
-    /// the graph's entry node, as in the paper.
+    /// The number of nodes that a search first scores by low codes, to begin its walk near the
+    /// nearest of these nodes. With 0, the walk begins at the graph's entry node, as in the paper.
     pub seeds: usize,
 }
 
@@ -143,8 +143,8 @@ pub trait HighHalf: Send + Sync + 'static {
 
     /// Appends the low codes, of `low_bytes` bytes each, of those `nodes` that are among the `kept`
     /// most popular nodes of the collection. A node is popular if many adjacency lists contain it.
-    /// If the collection has more than `kept` nodes, the codes follow a bit for each node, lowest
-    /// bit first, and the call needs [`knows_popular`](HighHalf::knows_popular).
+    /// If the collection has more than `kept` nodes, a bit for each node (lowest bit first)
+    /// precedes the codes, and the call needs [`knows_popular`](HighHalf::knows_popular).
     ///
     /// # Errors
     /// The popularity of nodes cannot be determined.

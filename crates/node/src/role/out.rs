@@ -2,7 +2,7 @@
 
 use crate::wire::{Head, Message, Reason};
 
-/// The bytes that an emptied buffer keeps, since changes need mebibytes and are rare.
+/// An emptied buffer keeps at most this many bytes, because changes need mebibytes and are rare.
 const KEPT: usize = 256 << 10;
 
 /// The frames that a worker sends.

@@ -188,7 +188,7 @@ impl<Q: Default> Query<Q> {
         }
     }
 
-    /// Frees large buffers, since a change needs up to two mebibytes.
+    /// Frees large buffers, because a change needs up to two mebibytes.
     pub(super) fn free(&mut self) {
         self.stage = Stage::Free;
         self.request.wants = NOTHING;
@@ -266,7 +266,8 @@ impl<L: LowHalf> Common<L> {
         self.ask(now, query, out);
     }
 
-    /// Whether a search walks again with a longer list, since too many results were deleted.
+    /// Whether a search walks again with a longer list, because too many of its results were
+    /// deleted.
     pub(super) fn walks_again(
         &self,
         now: Duration,
@@ -395,7 +396,8 @@ impl<L: LowHalf> Common<L> {
         match query.stage {
             Stage::Free => {}
             Stage::Walk(_) | Stage::Rank | Stage::Change => self.ask(now, query, out),
-            // Storage was busy. The connection is the same (`no_storage`).
+            // Storage was busy. The connection is the same, because a lost connection ends the
+            // change (`no_storage`).
             Stage::Held(_) if query.request.is_change() => self.change(now, query, out),
             Stage::Held(_) if !query.found.is_empty() => self.rank(now, query, out),
             Stage::Held(_) => {

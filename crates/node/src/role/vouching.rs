@@ -1,5 +1,5 @@
 //! Keeps storage from giving up the memory server's state, even without searches: a compute server
-//! names that state to storage again and again, as one renews a lease.
+//! names that state to storage again and again, like the renewal of a lease.
 //!
 //! ```text
 //!   compute ──low codes of no nodes, in the state of the own codes──> memory
@@ -7,13 +7,13 @@
 //!           ──rank no nodes, in the state of memory──> storage   keeps it for another minute
 //! ```
 //!
-//! Storage keeps the checkpoint before a merge, and does not merge again, until no server has used
-//! it for a minute. Memory servers have no connection to storage, so each compute server vouches
-//! for its memory server.
+//! After a merge, storage keeps the earlier checkpoint, and does not merge again, until no server
+//! has used the earlier checkpoint for a minute. Memory servers have no connection to storage, so
+//! each compute server vouches for its memory server.
 //!
-//! A memory server may adopt a new checkpoint late or never. While it answers, storage ranks in its
-//! state. A lost memory server delays merges for at most a minute. When all compute servers have
-//! named the new state, storage gives up the old state at once (`going.rs`).
+//! A memory server may adopt a new checkpoint late or never. While the memory server answers,
+//! storage ranks in its state. A lost memory server delays merges for at most a minute. When all
+//! compute servers have named the new state, storage gives up the old state at once (`going.rs`).
 
 use std::time::Duration;
 

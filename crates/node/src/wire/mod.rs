@@ -66,7 +66,7 @@
 //!   u32 of nodes to score by high codes, the largest useful estimate f32, and nodes. A set of zero
 //!   bytes has neither the count nor the estimate.
 //!
-//! **The state** keeps a search from mixing checkpoints, since node numbers and codes have a
+//! **The state** keeps a search from mixing checkpoints, because node numbers and codes have a
 //! meaning only within one checkpoint. Each role refuses a request that names a state which the
 //! role does not have ([`Reason::OtherState`]). The server or client that sent the request then
 //! begins again. After a merge, memory and storage serve two states for a while: the last state and

@@ -127,7 +127,7 @@ enum Event {
         process: usize,
     },
     /// A client stops waiting for a change. If `tells`, the client withdraws the change and asks
-    /// for the outcome. Otherwise, it forgets the change.
+    /// for the outcome. Otherwise, the client forgets the change.
     Drop {
         client: usize,
         query: usize,
@@ -231,7 +231,7 @@ pub enum Step {
     Dropped,
     /// The client withdraws the change after a while, and any client makes the next one.
     Stopped,
-    /// The client makes this change while a copy of the change before it may be in flight.
+    /// The client makes this change while a copy of its previous change may be in flight.
     ReplaceAgain,
     /// Searches for the new row, and for the row before it.
     Replaced,

@@ -989,8 +989,8 @@ fn storage_says_again_how_a_change_failed_and_makes_none_that_is_given_up() {
     }
 }
 
-/// A client with a change that each of these runs of storage has refused in turn. So the client
-/// sent the change to the next run, and last to the last of them.
+/// A client with a change. For each of these runs in turn, storage refuses the change and names the
+/// run, and the client sends the change again for this run.
 fn asked_of(runs: &[u64]) -> (ClientState, u64) {
     let (mut client, mut out) = (ClientState::new("there", at(1000), 7), Vec::new());
     client.up(at(0), &mut out);

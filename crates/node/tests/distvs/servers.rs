@@ -24,7 +24,7 @@ use stratann_tier::remote::{Server, Tls, Transport};
 
 use crate::halves::{DIM, Full, Low, POISON, Random, World, press};
 
-/// The limit is long, since the machine of the tests may be busy.
+/// The limit is long, because the machine of the tests may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 const LIST: u32 = 24;
@@ -53,8 +53,8 @@ fn storage(world: &Arc<World>, options: Options) -> StorageServer {
     StorageServer::start(Arc::new(Full(world.clone())), 64, options).unwrap()
 }
 
-/// Returns a loopback address of the server's own. On 127.0.0.1, another server could take the port
-/// while this server is down.
+/// Returns options with a loopback address of the server's own. On 127.0.0.1, another server could
+/// take the port while this server is down.
 pub fn own_address() -> Options {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let (process, n) = (std::process::id(), NEXT.fetch_add(1, Ordering::SeqCst));

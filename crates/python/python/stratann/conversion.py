@@ -325,7 +325,7 @@ def _converted(array: NDArray[Any], wanted: numpy.dtype[Any], name: str) -> NDAr
             elif array.dtype.kind == "f":
                 wrong = after != before
             else:
-                # Compares as integers, since a large integer may have no equal float. Above 2^53,
+                # Compares as integers, because a large integer may have no equal float. Above 2^53,
                 # every value is an error.
                 floats = after.astype(numpy.float64)
                 wrong = (floats != before) | (numpy.abs(floats) > 2.0**53) | (after.astype(before.dtype) != before)

@@ -140,7 +140,7 @@ fn told_of_codes<L: LowHalf>(low: &L) -> String {
     }
 }
 
-/// The problem with the states of the servers; `own` is the state of the low codes here.
+/// The problem with the states of the servers; `own` is the state of this server's low codes.
 fn wrong_states(own: u64, [memory, storage]: &[Contacts<'_>; 2]) -> Option<String> {
     let differ = other_index(own, memory, storage);
     let (contact, standing) = memory.first()?;
