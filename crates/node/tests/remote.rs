@@ -214,7 +214,7 @@ fn a_file_behind_tls_and_a_secret_is_a_tier() {
     let tls = Tls::new("localhost", &theirs).unwrap();
     let server = Server::new(&name, secret("a secret of tests"), Some(tls.clone())).unwrap();
     assert!(matches!(believed(&server), Fault::Certificate(_)));
-    // `openssl req -x509` makes such a certificate.
+    // This server's certificate is its own authority, as `openssl req -x509` makes it.
     let (authority, key) = self::authority(stranger.path());
     let running = start(Options {
         certificate: Some(Certificate::read(&authority, &key).unwrap()),

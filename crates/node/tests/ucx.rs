@@ -832,7 +832,7 @@ fn clients_that_tell_no_address_in_ucx_cost_a_server_their_sockets() {
     let serving = Serving::role("memory", &index, "127.0.0.1:0");
     let server = serving.server().with_patience(Duration::from_secs(20));
     let connect = || server.connect(Protocol::Memory).unwrap();
-    // The first connection also creates the shared descriptors.
+    // The first connection also creates descriptors that later connections share.
     let _first = connect();
     let before = descriptors(&serving.process);
     let _second = connect();

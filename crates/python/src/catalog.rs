@@ -19,7 +19,8 @@ use crate::progress::{Listener, run, waited};
 use crate::searching::{Asked, WATCHED, answers_with, nothing};
 use crate::writer::closes;
 
-/// A folder of indexes that share one memory budget, threads, and codebooks that are equal.
+/// A folder of indexes that share one memory budget and threads. Indexes with equal codebooks have
+/// one copy of the codebook in memory.
 ///
 ///     catalog = stratann.Catalog("shelf", memory="256MiB")
 ///     ids, distances = catalog["photos"].search(queries)

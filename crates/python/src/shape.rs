@@ -177,8 +177,8 @@ pub fn check_build<'py>(
         alpha,
         code_bytes,
         low_codes,
-        // If the index of a `stratann.documents` store exists already, the codebook file may be
-        // gone.
+        // The codebook file is not read. If the index of a `stratann.documents` store exists
+        // already, the file may be gone.
         codebook: None,
         order,
         layout,

@@ -115,7 +115,7 @@ struct Searched {
     latencies_us: Vec<f32>,
     judged: usize,
     hits: usize,
-    /// The number of results that were not live during the search.
+    /// The number of results whose vectors were not live during the search.
     stale: usize,
 }
 

@@ -323,7 +323,7 @@ fn live_updates_over_time() {
     place.write("job.toml", job.as_bytes());
     place.write("photo-sift-20k.base.u8bin", &rows(0, 4_000));
     let job = "job.toml";
-    // On a busy machine, a run of two seconds may lack an activity.
+    // On a busy machine, a run of two seconds may have no searches or no inserts.
     let tried = |words: &[&str], own: &[(usize, &str)]| {
         for tries in 1.. {
             let bench = ["bench", job, "--out", "o"];

@@ -288,7 +288,7 @@ fn a_row_that_is_no_vector_is_refused_by_its_number() {
     );
     build(&place, "some.parquet", "index", &["--vectors", "v"])
         .refused(1, &["no rows", "stratann create"]);
-    // An insert that runs every night may have no rows.
+    // An insert without rows succeeds, because a nightly insert may have none.
     let create = ["create", "index", "-d", "2"];
     place.run(&create).done();
     let insert = ["insert", "index", "some.parquet", "--vectors", "v"];

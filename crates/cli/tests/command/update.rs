@@ -108,7 +108,8 @@ pub fn answers_in(place: &Place, file: &str) -> Vec<Vec<(u64, f32)>> {
     pairs.chunks(k).map(<[_]>::to_vec).collect()
 }
 
-/// In a graph that several threads have built, the path to some nodes is long, so the list is long.
+/// A search finds almost all rows. In a graph that several threads have built, the path to some
+/// nodes is long, so a second search with a long list must find the rest.
 #[track_caller]
 pub fn all_found(place: &Place, queries: &str, ids: impl IntoIterator<Item = u64>, at: &str) {
     let ids: Vec<u64> = ids.into_iter().collect();
@@ -714,8 +715,9 @@ fn a_killed_insert_keeps_what_was_logged() {
             // bytes and a vector, rounded up to a multiple of eight bytes.
             let record = (28 + DIM as u64).next_multiple_of(8);
             let whole = |bytes: &u64| bytes.saturating_sub(12_288) / record;
-            // A log begins with records of the previous log that may not be durable, so the number
-            // of records follows from the log's first sequence number, at byte 64.
+            // The first records of a log repeat records of the previous log that may not be durable
+            // there. So the number of records follows from the log's first sequence number, at byte
+            // 64.
             let begins = |name: &String| {
                 let log = fs::read(place.path("index").join(name)).ok()?;
                 let first = log.get(64..72)?.try_into().ok()?;
@@ -743,7 +745,7 @@ fn a_killed_insert_keeps_what_was_logged() {
 /// The checkpoints before and after the merge have the same vectors.
 #[test]
 fn a_killed_merge_changes_nothing() {
-    // With direct inserts the vectors are in the checkpoint.
+    // With direct inserts, the inserted vectors are in the checkpoint, and not in the log.
     for (preset, way, before) in [
         ("stratann", "merge", (2_000, 300, 100)),
         ("stratann", "accumulate", (2_300, 0, 100)),

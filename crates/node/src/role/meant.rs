@@ -33,7 +33,7 @@ impl Meant {
         }
     }
 
-    /// The possible effects after a refusal by a run that never makes the change.
+    /// The possible effects after a refusal by a run of storage that will never make the change.
     pub(super) fn refused(&self) -> Doubt {
         match self.before {
             true => Doubt::Perhaps,

@@ -71,7 +71,9 @@ impl<L: LowHalf> Common<L> {
         Message::LowCodes { from, count, kept }.append(head, &mut out.memory);
     }
 
-    /// Returns whether the state differs from the low codes' state, or `None` for another frame.
+    /// Passes the memory server's state on to storage. Returns whether this state differs from the
+    /// state of the low codes, or `None` if the frame is no reply to a request of
+    /// [`vouch`](Self::vouch).
     pub(super) fn vouched(
         &mut self,
         frame: &Frame<'_>,

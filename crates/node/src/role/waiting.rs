@@ -88,7 +88,7 @@ impl Request {
     }
 }
 
-/// The client does not read this text.
+/// The client that withdrew the change does not read this text.
 pub(super) const GIVEN_UP: &str = "the client has given up this change";
 
 /// The requests that wait, and the ids of those in progress.

@@ -289,7 +289,8 @@ impl Client {
         let destination = Destination {
             places: servers.iter().map(|place| place.within(each)).collect(),
             protocol: Protocol::Compute,
-            // Requests have deadlines, so callers must not wait for a slow peer.
+            // Requests have deadlines, so callers must not wait for a slow peer, as they would with
+            // batching.
             batching: None,
             counts: counts.clone(),
         };

@@ -17,7 +17,7 @@ use super::{ComputeServer, Follower, MemoryServer, Newest, Over, Page, Report, S
 use crate::options::{NodeError, Options};
 use crate::role::MemoryOptions;
 
-/// The queries that a storage server ranks at once.
+/// The most queries that a storage server ranks at once.
 const MOST_RANKED: usize = 1024;
 const FOLLOWS: Duration = Duration::from_secs(1);
 const NODES: &str = "Nodes of the checkpoint that the server uses";

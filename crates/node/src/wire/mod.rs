@@ -19,7 +19,7 @@
 //! | kind | from → to | body |
 //! |---|---|---|
 //! | 1 describe | any → any | empty; or u8 1 *for changes*, only to a compute server |
-//! | 2 description | answer | [`Collection`] (40 bytes); from memory also low centroids |
+//! | 2 description | answer | [`Collection`] (40 bytes); from memory also centroids of low codes |
 //! | 3 low codes | compute → memory | first node u32, count u32, *kept* u32 |
 //! | 4 codes | answer | first node u32, count u32, *bits*, codes |
 //! | 5 begin | compute → memory | D_high u32, D_full u32, beam u32, then as below |
@@ -75,12 +75,12 @@
 //! When a memory server loads another state, it sends a *description* with id 0, without a request.
 //! For a while, the memory server also answers requests that name its earlier state.
 //!
-//! **Tokens** make a change idempotent. A token names the run of storage (from one start of the
-//! server to its end) that is to make the change, the client, and the number of the change. Storage
-//! makes a change once, even if the change arrives several times and through several compute
-//! servers. Storage refuses a change for another run with [`Reason::OtherState`], and names its own
-//! run in the header's field for the state. The client then asks again if it still wants the
-//! change.
+//! **Tokens** make a change idempotent. A token names the run of storage (usually from a start of
+//! the server to its end) that is to make the change, the client, and the number of the change.
+//! Storage makes a change once, even if the change arrives several times and through several
+//! compute servers. Storage refuses a change for another run with [`Reason::OtherState`], and names
+//! its own run in the header's field for the state. The client then asks again if it still wants
+//! the change.
 //!
 //! With each change, the client sends the number of its newest change, and lists the changes that
 //! it still waits for. All its other changes up to the newest have ended: if one of them arrives

@@ -229,7 +229,7 @@ fn a_change_that_is_still_being_made_is_not_called_refused() {
     assert_eq!(counts(&unfinished), [0, PART, ALL]);
     let text = unfinished.to_string();
     assert!(unfinished.yet, "{text}");
-    // On a busy machine the client's clock may be ahead of the server's.
+    // On a busy machine, the client's deadline may pass before the server's refusal arrives.
     assert!(
         !text.contains("refuse") && (text.contains("storage") || text.contains("within ")),
         "{text}"

@@ -65,7 +65,7 @@ pub struct Plan {
     pub patience: (u64, u64),
 }
 
-/// The processes by number: memory, storage, the compute servers, and as many clients.
+/// Processes have numbers in this order: memory, storage, the compute servers, and as many clients.
 const MEMORY: usize = 0;
 const STORAGE: usize = 1;
 

@@ -138,7 +138,7 @@ fn processes_that_are_killed_or_stopped_cost_time_and_no_wrong_answer() {
         began.elapsed()
     };
     thread::scope(|scope| {
-        // A panic here ends the loads. The scope waits for them.
+        // After a panic here, the drop ends the loads, because the scope waits for them.
         let _over = Over(&over);
         let load = &load;
         let loads: Vec<_> = (0..3).map(|seed| scope.spawn(move || load(seed))).collect();
@@ -164,7 +164,8 @@ fn processes_that_are_killed_or_stopped_cost_time_and_no_wrong_answer() {
                 Err(Failure::Refused { text, .. }) => {
                     named |= text.contains(&format!("the {role} server at {address}"));
                 }
-                // On a busy machine the client's clock may be ahead of the server's.
+                // On a busy machine, the client's deadline may pass before the server's refusal
+                // arrives.
                 Err(Failure::Deadline { waited, .. }) => {
                     assert!(waited < PATIENCE / 2, "{waited:?}");
                 }

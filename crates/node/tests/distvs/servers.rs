@@ -437,7 +437,7 @@ fn a_server_that_is_not_there_is_named_when_the_time_is_over() {
     drop(storage);
     let late = |role: &str, address: &str| {
         let began = Instant::now();
-        // On a busy machine the client's clock may be ahead of the server's.
+        // On a busy machine, the client's deadline may pass before the server's refusal arrives.
         loop {
             match client.search(&row, 3, 0, 0) {
                 Err(Failure::Refused {
@@ -521,7 +521,7 @@ fn a_memory_server_that_is_restarted_under_load_costs_no_answer() {
         until(|| answers[which].load(Ordering::SeqCst) > before + 8 || over.load(Ordering::SeqCst));
     };
     thread::scope(|scope| {
-        // A panic here ends the loads. The scope waits for them.
+        // After a panic here, the drop ends the loads, because the scope waits for them.
         let _over = Over(&over);
         let loads: Vec<_> = (0..4)
             .map(|seed| {
@@ -587,7 +587,7 @@ fn who_asks_a_server_that_reads_nothing_has_waited_no_longer_than_was_said() {
     let held = relay.join().unwrap();
     let began = Instant::now();
     let brief = client.within(Duration::from_millis(300));
-    // The server does not read this row.
+    // The relay has stopped reading, so the server does not get this row.
     let row = vec![1; 1 << 20];
     let pending: Vec<_> = (0..12).map(|_| brief.submit(&row, 1, 0, 0)).collect();
     for pending in pending {

@@ -27,9 +27,9 @@ struct Known {
     outbox: Option<Arc<Outbox>>,
     /// The time of the last connect or disconnect.
     since: Instant,
-    /// The logged reasons of lost connections since the last message.
+    /// The logged reasons of lost connections since the server's last message.
     lost: Vec<String>,
-    /// The last reason without the server's name, for the health page.
+    /// The reason of the last lost connection, without the server's name, for the health page.
     why: String,
     /// The time of an unanswered request for a sign of life.
     silent: Option<Instant>,

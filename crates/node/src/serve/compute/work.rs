@@ -122,7 +122,8 @@ impl<L: LowHalf> Shared<L> {
         found.is_some()
     }
 
-    /// Wakes a worker to check deadlines, because all workers may sleep while they have no space.
+    /// Wakes a worker to check deadlines, because all workers may sleep while they have no space
+    /// for a search.
     pub(super) fn alarm(&self) {
         let at = self.next_asked.fetch_add(1, Ordering::Relaxed) % self.desks.len();
         self.desks[at].change(|mail| mail.look = true);

@@ -152,7 +152,7 @@ fn read(from: &mut impl Read) -> io::Result<Asked> {
     Ok(Asked::refused(431))
 }
 
-/// Systems differ in the error of a time limit.
+/// Systems report a passed time limit by different errors.
 fn is_late(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
