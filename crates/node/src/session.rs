@@ -17,7 +17,7 @@ use crate::stream::Stream;
 
 /// When a session has collected this many bytes of replies, it sends them.
 const COLLECTED: usize = 256 << 10;
-/// The files that a client may have open, and may write at once.
+/// The most files that a client may have open, and the most files that it may write at once.
 const MOST_OPEN: usize = 1 << 16;
 const MOST_BEGUN: usize = 16;
 

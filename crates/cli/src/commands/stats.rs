@@ -178,7 +178,7 @@ pub fn fill_lines(fill: &BlockFill) -> Vec<String> {
     lines
 }
 
-/// The number of digits of a codebook's hash that distinguish it at a glance.
+/// The number of shown digits of a codebook's hash, which suffice to tell codebooks apart.
 const SHORT: usize = 12;
 
 /// An index in an old format has no hash.

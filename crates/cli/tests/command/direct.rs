@@ -173,7 +173,7 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
     }
 }
 
-/// A merge does not read direct inserts from the log.
+/// A merge does not read direct inserts from the log, so its report counts them separately.
 #[test]
 fn a_merge_says_what_it_wrote() {
     for (way, words) in [

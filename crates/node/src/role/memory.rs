@@ -55,7 +55,7 @@ struct Room {
 }
 
 impl Room {
-    /// Reads the nodes with missing low codes, and the refined or offered nodes.
+    /// Reads the nodes with missing low codes, and the nodes that are to be refined or are offered.
     ///
     /// # Errors
     /// The nodes are no valid set for a collection of `end` nodes.

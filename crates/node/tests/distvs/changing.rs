@@ -178,7 +178,7 @@ fn a_change_that_fails_in_the_middle_says_how_much_is_in_and_may_be() {
         !text.contains("refuse") && !text.contains("query"),
         "{text}"
     );
-    // Storage may have added some rows of the first part.
+    // Storage may have deleted some ids of the first part.
     let fails: Says = |_, _| Err(NotChanged::Failed("a disk".to_owned()));
     let unfinished = change(fails, |client, _| {
         client.delete(&ids(), |_| true).unwrap_err()
