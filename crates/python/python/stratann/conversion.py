@@ -56,8 +56,8 @@ _SINGLE = "an array, (d,), or a list of numbers"
 
 def single(value: Any, name: str, owner: str, remedy: str) -> NDArray[Any]:
     """`value` as one vector, (d,), of an element type that an index can have. Raises ValueError for
-    an array of vectors, because `owner`, such as "a search", takes one vector. `remedy` is the remedy
-    for several vectors.
+    an array of vectors, because `owner`, such as "a search", takes one vector. `remedy` is the
+    remedy for several vectors.
     """
     array = vectors(value, name, None, _SINGLE)
     shape = f"{name} has the shape {array.shape}"

@@ -218,8 +218,8 @@ def _batches(index: Index, size: int) -> Iterator[Rows]:
     ids = index.ids(None, size)
     while len(ids):
         rows = index.get(ids)
-        # Ids that were deleted between the two calls are not reported as missing, because the caller
-        # did not ask for them.
+        # Ids that were deleted between the two calls are not reported as missing, because the
+        # caller did not ask for them.
         yield dataclasses.replace(rows, missing=rows.missing[:0])
         ids = index.ids(int(ids[-1]), size)
 

@@ -475,8 +475,8 @@ class _Role:
 
     def _serve(self, start: Callable[[str], Any], port: int) -> None:
         """Starts the server. If the server fails to start in the first process of the actor,
-        `address` raises the error, because Ray would turn an exception of `__init__` into a text. In
-        a later process, the process ends, and Ray starts another one.
+        `address` raises the error, because Ray would turn an exception of `__init__` into a text.
+        In a later process, the process ends, and Ray starts another one.
         """
         try:
             self._server = _served(start, port)
