@@ -79,7 +79,7 @@ fn alike(a: &RunResult, b: &RunResult) -> bool {
     a.preset == b.preset && a.index.key == b.index.key && without(&a.search) == without(&b.search)
 }
 
-/// The run `stratann, 64MB` has the name `stratann`.
+/// The name of a run without its budget: `stratann` for the run `stratann, 64MB`.
 fn name(run: &RunResult) -> String {
     let memory = run.search.memory.as_deref().unwrap_or_default();
     let name = run.name.strip_suffix(memory).unwrap_or(&run.name);

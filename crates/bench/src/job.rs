@@ -30,8 +30,8 @@
 //! ```
 //!
 //! A job with a table `[timeline]` or `[breakdown]` measures live updates
-//! ([`live::keys`](crate::live::keys)). It has no ground truth, since rows change, and no
-//! `[search]`.
+//! ([`live::keys`](crate::live::keys)). Such a job has no ground truth, because rows change, and no
+//! table `[search]`.
 //!
 //! The whole job is checked before any run begins.
 
@@ -345,7 +345,8 @@ fn plan(job: Job, folder: &Path, data_root: Option<&Path>) -> Result<Plan, Strin
     }
     let live = job.timeline.is_some() || job.breakdown.is_some();
     if live {
-        // A reader could believe that the option affected the measurement.
+        // A key without effect is refused. Otherwise, a reader of the job could believe that it
+        // affected the measurement.
         for (key, given) in [
             ("repeat", job.repeat.is_some()),
             ("targets", !job.targets.is_empty()),

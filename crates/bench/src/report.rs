@@ -333,8 +333,8 @@ pub fn compare(lines: &[Line], targets: &[f64]) -> Vec<Comparison> {
     all
 }
 
-/// The figures of a line at a recall, by linear interpolation, or of the smallest list size if its
-/// recall is higher. `None` if the line does not reach the recall.
+/// The figures of a line at a recall, by linear interpolation. If even the smallest list size has a
+/// higher recall, the figures of this list size. `None` if the line does not reach the recall.
 pub fn at(line: &Line, target: f64) -> Option<Comparison> {
     let mut points: Vec<&Common> = line.points.iter().collect();
     points.sort_by(|a, b| a.recall.total_cmp(&b.recall));

@@ -1,5 +1,5 @@
 //! Runs a job. Every build and search is a child process, so that memory is measured as for a user,
-//! and no run affects the heap of the next. Searches take turns, so that a slow minute of the
+//! and no run affects the heap of the next. The runs search in turns, so that a slow minute of the
 //! machine affects all runs alike.
 
 use std::path::{Path, PathBuf};
@@ -205,7 +205,7 @@ pub(super) fn index(
     Ok((folder, facts))
 }
 
-/// A file with the first rows of the base, until the build has ended.
+/// A file with the first rows of the base. The drop removes the file after the build.
 struct Part(PathBuf);
 
 impl Part {

@@ -175,7 +175,8 @@ fn options(text: &str, command: &clap::Command) -> Result<Vec<FileOption>, Strin
                     "the option takes a value, but the file has true or false. Write a text or a number",
                 );
             }
-            // For an unknown name, clap's error can suggest a similar option.
+            // A known option that is false is left out. An unknown name is passed on, so that
+            // clap's error can suggest a similar option.
             Some(toml::Value::Boolean(false)) if known.is_some() => continue,
             Some(toml::Value::Boolean(_)) => format!("--{name}"),
             Some(toml::Value::String(text)) => format!("--{name}={text}"),

@@ -85,7 +85,7 @@ fn parse(text: &str) -> Result<Vec<u64>, (usize, String)> {
     for (line, text) in (1..).zip(text.lines()) {
         let words = text.split(|c: char| c.is_whitespace() || c == ',');
         for word in words.filter(|word| !word.is_empty()) {
-            // The largest number stands for a missing result.
+            // The largest number stands for a missing result, so it is no valid id.
             ids.push(one(word).map_err(|_| (line, word.to_owned()))?);
         }
     }

@@ -372,7 +372,7 @@ fn json_lines(
     Ok((rows, copied))
 }
 
-/// Pipes are copied, since rows are read more than once.
+/// Pipes are copied, because rows are read more than once.
 fn copied(path: &Path, target: Target) -> Result<(File, u64), Failure> {
     let folder = parquet::folder_of(target.index);
     let cannot_write = |error: std::io::Error| {
@@ -397,8 +397,9 @@ fn copied(path: &Path, target: Target) -> Result<(File, u64), Failure> {
     Ok((copy, bytes))
 }
 
-/// Checks the options that name a key of the lines. If no line has the key, a similar key is an
-/// error, since the name is probably misspelt; otherwise there is a warning.
+/// Checks the options that name a key of the lines. If no line has the key, but lines have a
+/// similar key, the name is probably misspelt, and the call fails. Without a similar key, the user
+/// gets a warning.
 fn check_keys(
     file: &Path,
     rows: &JsonRows,

@@ -9,7 +9,6 @@
 //! parquet/     Parquet files
 //! ```
 //!
-//!
 //! Exit status: 0 success, 1 failure, 2 a wrong call.
 
 #![forbid(unsafe_code)]
@@ -36,7 +35,7 @@ use crate::args::{Arguments, ClusterCommand, Command};
 #[global_allocator]
 static ALLOCATOR: stratann::RecordingAllocator = stratann::RecordingAllocator;
 
-/// `STRATANN_LOG` overrides the level. A server's log has times, since it is read later.
+/// `STRATANN_LOG` overrides the level. A server's log is read later, so its lines have times.
 fn logged(arguments: &Arguments) -> (log::LevelFilter, Form) {
     let server = match &arguments.command {
         Command::MemoryServer(of) => Some(&of.server),

@@ -1,5 +1,5 @@
-//! Parsers of named values from the engine's lists. With all names, clap suggests the closest
-//! match, and `--help` describes each value.
+//! Parsers of values with names, which come from the engine's lists. clap gets all names, so an
+//! error suggests the closest name, and `--help` describes each value.
 
 use std::error::Error;
 use std::str::FromStr;

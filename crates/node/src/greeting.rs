@@ -13,7 +13,7 @@ use crate::stream::Stream;
 const OF_USE: usize = 64 << 10;
 const LEAST_WAIT: Duration = Duration::from_millis(1);
 
-/// The beginnings of HTTP requests. No [`Reply`] of a client has them.
+/// The beginnings of HTTP requests. No [`Reply`] of a client begins like this.
 const BROWSERS: [&[u8; FIRST]; 5] = [b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI"];
 const FIRST: usize = 4;
 
@@ -80,7 +80,7 @@ fn receive(stream: &mut Stream, mut out: &mut [u8], until: Instant) -> io::Resul
 }
 
 /// Greets a client. If `ucx` is set and the client wants UCX, the result has the seal of the
-/// connection. `admit` says whether the server has room for a client that knows the secret.
+/// connection. `admit` returns whether the server has space for a client that knows the secret.
 pub(crate) fn greet(
     protocol: Protocol,
     secret: Option<&Secret>,

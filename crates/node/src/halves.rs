@@ -264,7 +264,7 @@ impl Ranker for Full {
         }
         let deleted = match deletes.is_empty() {
             true => 0,
-            // Only existing ids count as deleted. The upserts are durable here.
+            // Only existing ids count as deleted. The upserts are already durable.
             false => {
                 (self.delete(deletes)).map_err(|error| NotChanged::Failed(error.to_string()))?
             }

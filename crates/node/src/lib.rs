@@ -13,7 +13,7 @@
 //! ```
 //!
 //! The server of files keeps named files and knows nothing of indexes. An admitted client may also
-//! write and remove them, as [`stratann_tier::remote::Client`] does.
+//! write and remove files, as [`stratann_tier::remote::Client`] does.
 //!
 //! The roles know neither vectors nor graphs: servers exchange node numbers and the query's row.
 //! Low codes are transferred once, to a compute server that starts. Only the module `halves` calls
@@ -21,10 +21,10 @@
 //!
 //! The crate is separate because it forbids `unsafe`, and the engine must not depend on servers.
 //!
-//! **Admission.** A server with a secret serves only clients that prove that they know it. Without
-//! one, it listens only on loopback, where all users of the machine can connect. So on loopback,
-//! the command and the Python package use a secret that the user's processes share, if no other is
-//! set. A certificate encrypts all connections.
+//! **Admission.** A server with a secret serves only clients that prove that they know the secret.
+//! A server without a secret listens only on loopback, where all users of the machine can connect.
+//! So on loopback, the command and the Python package use a secret that the user's processes share,
+//! if no other is set. A certificate encrypts all connections.
 //!
 //! **Hostile clients.** Every size from a client is checked against a bound before its use, and the
 //! numbers of clients and queries are bounded. A greeting must end within five seconds, and at most

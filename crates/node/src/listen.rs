@@ -69,7 +69,8 @@ struct Shared {
     service: Arc<dyn Service>,
     options: Options,
     streams: Option<Streams>,
-    /// Whether the last UCX client was not reached: only the first such failure is logged.
+    /// Whether the server failed to reach the last UCX client. Only the first such failure is
+    /// logged.
     no_way: AtomicBool,
     stop: AtomicBool,
     callers: Mutex<Callers>,
@@ -358,7 +359,7 @@ fn ended(number: u64, shared: &Shared, served: io::Result<()>) {
     }
 }
 
-/// Makes the TLS handshake, even in small pieces.
+/// Makes the TLS handshake, even if its bytes arrive in small pieces.
 fn shake_hands(
     connection: &mut ServerConnection,
     mut socket: &TcpStream,

@@ -170,7 +170,8 @@ pub struct Options {
     pub secret: Option<Secret>,
     /// The certificate with which connections are encrypted.
     pub certificate: Option<Certificate>,
-    /// The largest number of clients at once. Greetings do not count.
+    /// The largest number of clients at once. Connections that are still in the greeting do not
+    /// count.
     pub most_clients: usize,
     /// The time for a whole greeting, TLS included.
     pub greeting: Duration,
@@ -243,7 +244,8 @@ impl Options {
     }
 }
 
-/// The addresses of a host name, and whether all are local. Remote ones need a secret.
+/// The addresses of a host name, and whether all are local. Addresses that other machines can reach
+/// need a secret.
 pub(crate) fn resolve(options: &Options) -> Result<(Vec<SocketAddr>, bool), NodeError> {
     let address = options.listen.clone();
     let found = address

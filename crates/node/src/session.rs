@@ -1,5 +1,5 @@
 //! The requests of one greeted client, in order. Requests that arrive together are answered
-//! together, since a system call for each reply would cost more than the reply.
+//! together, because a system call for each reply would cost more than the reply.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -15,9 +15,9 @@ use crate::greeting::{Deadline, nonsense};
 use crate::store::{Begun, Store, StoreError, Stored};
 use crate::stream::Stream;
 
-/// The collected bytes of replies that are sent at once.
+/// When a session has collected this many bytes of replies, it sends them.
 const COLLECTED: usize = 256 << 10;
-/// The files that a client may have open, and may write at once.
+/// The most files that a client may have open, and the most files that it may write at once.
 const MOST_OPEN: usize = 1 << 16;
 const MOST_BEGUN: usize = 16;
 
@@ -139,7 +139,7 @@ impl<'a> Session<'a> {
         Ok(Some(HEADER + len))
     }
 
-    /// Appends nothing to a refused request.
+    /// If the request is refused, appends nothing.
     fn answer(&mut self, frame: &Frame, body: &[u8], out: &mut Vec<u8>) -> Result<(), StoreError> {
         let refused = |why, text: &str| {
             Err(StoreError::Refused {
@@ -225,7 +225,8 @@ impl<'a> Session<'a> {
                 let reach = self.store.reach(&file)?;
                 self.keep(&file)?;
                 (answer.file, answer.offset) = (file.id(), file.len());
-                // The client may have rewritten the file elsewhere, and still read the old one.
+                // An equal file may have replaced the file, at another address. The client may
+                // still read the old file.
                 let before = self.reached.insert(file.id(), file);
                 self.store.retire(before.into_iter());
                 answer.append(&reach, out);

@@ -1,7 +1,7 @@
-//! Named files, in memory or in a private folder, where they outlive the server. The client writes
-//! a file from its start to its end. The file gets its name when its hash equals the client's hash,
-//! and never changes after that. The file loses its name to another file, or in a sweep. Clients
-//! that have the file open continue to read it.
+//! Named files, in memory or in a private folder, where the files outlive the server. The client
+//! writes a file from its start to its end. When the hash of the complete file equals the client's
+//! hash, the file gets its name, and never changes after that. The file loses its name when another
+//! file gets the same name, or in a sweep. Clients that have the file open continue to read it.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -71,7 +71,7 @@ impl Drop for Taken {
     }
 }
 
-/// Clients read a `Region` without a request.
+/// Clients read a `Region` through UCX, without a request to the server.
 enum Memory {
     Own(HugeBytes),
     Region(Region),
@@ -184,7 +184,7 @@ struct Unfinished {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         if !self.named {
-            // After a failure, the next server that uses this folder removes the file.
+            // If this removal fails, the next server that uses the folder removes the file.
             let _ = self.directory.remove(&self.name);
         }
     }
@@ -249,7 +249,7 @@ impl Files {
     }
 }
 
-/// The id stays after a restart, and depends on the name and the bytes.
+/// The id depends only on the name and the bytes, so it stays the same after a restart.
 fn id_of(name: &str, hash: &blake3::Hash) -> u64 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(hash.as_bytes()).update(name.as_bytes());
@@ -358,14 +358,15 @@ impl Store {
         }
     }
 
-    /// Keeps files that a disconnected client could read through UCX, until its reads have ended.
+    /// Keeps files that a disconnected client could read through UCX, until the client's reads have
+    /// ended.
     pub(crate) fn retire(&self, files: impl Iterator<Item = Arc<Stored>>) {
         if let Some(ucx) = &self.ucx {
             ucx.retire(files.map(|file| file as Arc<dyn Send + Sync>));
         }
     }
 
-    /// The data is consistent after each step, even after a panic.
+    /// A poisoned lock is usable: the data is consistent even after a panic.
     fn files(&self) -> MutexGuard<'_, Files> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -445,7 +446,8 @@ impl Store {
         })
     }
 
-    /// Checks the hash of a complete file, and names it. Another file loses the name.
+    /// Checks the hash of a complete file, and gives the file its name. Another file that has this
+    /// name loses it.
     ///
     /// # Errors
     /// The file is incomplete, or has another hash.
@@ -470,7 +472,7 @@ impl Store {
         if let Target::File { file, .. } = &mut target {
             file.sync()?;
         }
-        // One lock for the rename and the table keeps them equal.
+        // The lock covers the rename and the change of the table, so that folder and table agree.
         let mut files = self.files();
         // Of two transfers of the same file, the first stays.
         if let Some(there) = files.names.get(&name)
@@ -519,7 +521,7 @@ impl Store {
             let listed = Listed {
                 name: name.clone(),
                 len: file.len,
-                // The table has one of these references.
+                // The table itself has one of these references.
                 in_use: Arc::strong_count(file) > 1,
             };
             if !listed.append(&mut list) {

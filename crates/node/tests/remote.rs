@@ -84,7 +84,8 @@ fn a_file_behind_a_ring_is_a_tier() {
     }
     let other = Server::new(&name, secret("another secret, no"), None).unwrap();
     assert!(Client::new(&other).open("x").is_err());
-    // The client notices the end of the server before its time limit, and connects again.
+    // The client notices the closed connection before the time limit of a reply, and connects
+    // again.
     let tier = RemoteTier::new(put(&server, "x", &[5; 8192]));
     let thread = Thread::local(IoMode::Auto).unwrap();
     let mut queue = tier.queue(&thread).unwrap();
@@ -213,7 +214,7 @@ fn a_file_behind_tls_and_a_secret_is_a_tier() {
     let tls = Tls::new("localhost", &theirs).unwrap();
     let server = Server::new(&name, secret("a secret of tests"), Some(tls.clone())).unwrap();
     assert!(matches!(believed(&server), Fault::Certificate(_)));
-    // `openssl req -x509` makes such a certificate.
+    // This server's certificate is its own authority, as `openssl req -x509` makes it.
     let (authority, key) = self::authority(stranger.path());
     let running = start(Options {
         certificate: Some(Certificate::read(&authority, &key).unwrap()),
@@ -256,7 +257,7 @@ fn only_who_knows_the_secret_may_ask_and_only_a_server_that_does_is_believed() {
         .open("x")
         .unwrap_err();
     assert!(matches!(fault(error), Fault::Secret(_)));
-    // An impostor accepts any proof.
+    // This impostor accepts any proof.
     let pretends = fake(|mut stream| {
         greet(&mut stream, true);
         let welcome = Welcome {
@@ -325,7 +326,8 @@ fn a_secret_is_read_from_a_file_of_its_owner_alone() {
     assert!(Secret::read(&root.path().join("none")).is_err());
 }
 
-/// On 127.0.0.1, another server could take the port while this server is down.
+/// Returns options with a loopback address of the server's own. On 127.0.0.1, another server could
+/// take the port while this server is down.
 fn own_address(n: u8) -> Options {
     let process = std::process::id();
     let (high, low) = (1 + (process >> 8) % 254, process % 256);
@@ -1048,7 +1050,7 @@ fn who_stands_between_both_with_a_certificate_that_is_believed_has_no_proof() {
 #[test]
 fn all_addresses_of_a_name_are_tried() {
     let running = start(Options::default());
-    // The second address accepts no connection, since its queue is full.
+    // The second address accepts no connection, because its queue is full.
     let closed = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -1241,7 +1243,8 @@ fn a_state_that_is_known_everywhere_has_one_copy_of_each_file() {
     assert_eq!(running.store().free(), 64 * MIB - 3_000_000);
     let place = second.place("pages-1");
     assert!(place.contains("/me.here.1.pages-1 (a copy of "), "{place}");
-    // A state whose name only one machine knows is another index.
+    // For state 2, or if the volume does not share copies between machines, this machine makes its
+    // own copy.
     let other = opened(there, "2", true);
     assert_eq!(other.read("pages-1").unwrap(), there.2);
     let place = other.place("pages-1");
@@ -1250,7 +1253,8 @@ fn a_state_that_is_known_everywhere_has_one_copy_of_each_file() {
     assert_eq!(own.read("pages-1").unwrap(), there.2);
     let place = own.place("pages-1");
     assert!(place.contains("/me.there.1.pages-1 (a copy of "), "{place}");
-    // Open files of a copy that loses its name stay readable.
+    // When a copy in state 3 replaces a copy, files that are open in the replaced copy stay
+    // readable.
     drop(opened(here, "3", true));
     assert_eq!(second.read("pages-1").unwrap(), here.2);
     assert!(running.store().open("me.here.1.pages-1").is_err());
@@ -1289,8 +1293,7 @@ fn a_copy_that_is_used_again_is_what_stands_at_home() {
             Client::new(&server).put(name, 3_000_000, other).unwrap()
         };
         assert!(volume(false).read("pages-1").unwrap() == [1; 3_000_000]);
-        // The bytes take the places of this machine's copy, and of the other machine's copy in the
-        // same state.
+        // Other bytes replace this machine's copy, and the other machine's copy in the same state.
         put("me.here.1.pages-1");
         put("me.there.1.pages-1");
         put("me.here.1.pages-1-0001");

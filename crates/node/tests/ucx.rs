@@ -178,7 +178,7 @@ fn client() {
     );
     serving.stop();
     let (result, took) = read(&mut *queue, &thread, 0);
-    // Over shared memory, reads are one-sided.
+    // Over shared memory, reads are one-sided, and succeed while the server is stopped.
     let transports = std::env::var("UCX_TLS").unwrap_or_default();
     match transports != "tcp" {
         true => assert!(result.unwrap() == bytes[..4096]),
@@ -463,7 +463,7 @@ fn where_a_file_cannot_be_is_not_believed() {
     }
 }
 
-/// No other connection uses the port while the server is not running.
+/// At this address, no other program takes the port while the server is not running.
 const ANY: &str = "127.77.1.1:0";
 const QUERIES: usize = 40;
 
@@ -832,7 +832,7 @@ fn clients_that_tell_no_address_in_ucx_cost_a_server_their_sockets() {
     let serving = Serving::role("memory", &index, "127.0.0.1:0");
     let server = serving.server().with_patience(Duration::from_secs(20));
     let connect = || server.connect(Protocol::Memory).unwrap();
-    // The first connection also creates the shared descriptors.
+    // The first connection also creates descriptors that later connections share.
     let _first = connect();
     let before = descriptors(&serving.process);
     let _second = connect();

@@ -371,7 +371,7 @@ pub fn cache(
             entries.repr()?
         )))
     };
-    // A cache needs at most one entry for each vector, but at least one.
+    // A cache has at most one entry for each vector, but at least one entry in total.
     let vectors = || Ok::<_, PyErr>(vectors()?.max(1));
     if entries.is_instance_of::<PyInt>() && !entries.is_instance_of::<PyBool>() {
         return match entries.extract::<usize>() {

@@ -217,7 +217,7 @@ pub fn ids(value: &Bound<'_, PyAny>, rows: Option<usize>) -> PyResult<Vec<u64>> 
             ids.len()
         )));
     }
-    // This number stands for "no answer" in results.
+    // In results, this number stands for a missing answer.
     match ids.iter().position(|&id| id == u64::MAX) {
         Some(row) => Err(PyValueError::new_err(format!(
             "ids: row {row} is {}; this number stands for a missing answer. Pass ids from 0 to 2^64 - 2",

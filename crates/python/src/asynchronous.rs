@@ -1,5 +1,6 @@
-//! Searches that an event loop awaits (`python/stratann/asynchronous.py`). The thread of an ended
-//! search writes to a pipe, the loop's `Bell`, without waiting or the interpreter's lock.
+//! Searches that an event loop awaits (`python/stratann/asynchronous.py`). When a search has ended,
+//! its thread writes to a pipe, the loop's `Bell`. The thread neither waits nor takes the
+//! interpreter's lock.
 
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;

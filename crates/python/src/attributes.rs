@@ -289,7 +289,8 @@ impl Beside {
         let grouped =
             |(part, class, names): (Bound<'py, PyList>, &str, Option<Bound<'py, PyTuple>>)| {
                 let class = module.getattr(class)?;
-                // A caller may take one query's list alone.
+                // Each query's list is an object of its own, because a caller may use one list
+                // alone.
                 let made = |list: Bound<'py, PyList>| match &names {
                     Some(names) => class.call1((list, names)),
                     None => class.call1((list,)),
@@ -462,7 +463,7 @@ fn compared(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     })
 }
 
-/// `asked` is the name of the method. A single text is an error, since Python would iterate over
+/// `asked` is the name of the method. A single text is an error, because Python would iterate over
 /// its characters.
 fn all_compared(values: &Bound<'_, PyAny>, asked: &str) -> PyResult<Vec<Value>> {
     let module = values.py().import("stratann.attributes")?;

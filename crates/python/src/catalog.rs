@@ -19,7 +19,8 @@ use crate::progress::{Listener, run, waited};
 use crate::searching::{Asked, WATCHED, answers_with, nothing};
 use crate::writer::closes;
 
-/// A folder of indexes that share one memory budget, threads, and codebooks that are equal.
+/// A folder of indexes that share one memory budget and threads. Indexes with equal codebooks have
+/// one copy of the codebook in memory.
 ///
 ///     catalog = stratann.Catalog("shelf", memory="256MiB")
 ///     ids, distances = catalog["photos"].search(queries)
@@ -267,7 +268,7 @@ impl Catalog {
         self.inner.at_home(&self.path, "stratann.Catalog")
     }
 
-    /// An id that two of the indexes have is an error, since a result does not name its index.
+    /// An id that two of the indexes have is an error, because a result does not name its index.
     fn beside(&self, py: Python<'_>, names: &[String], ids: &[u64]) -> PyResult<Vec<Option<Row>>> {
         let mut found = vec![None; ids.len()];
         for name in names {

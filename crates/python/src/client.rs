@@ -70,7 +70,8 @@ impl Stopped for Unfinished {
         let error = match &self.why {
             ChangeError::Server(failure) => of_failure(failure, text),
             ChangeError::Wrong(_) => PyValueError::new_err(text),
-            // `run_stoppable` raises the exception that interrupts a change.
+            // The user never sees this exception: `run_stoppable` raises the exception that
+            // interrupted the change.
             ChangeError::Interrupted => ServerError::new_err(text),
         };
         let told = Python::attach(|py| error.value(py).setattr("yet", self.yet));

@@ -1,7 +1,8 @@
 //! Changes and `close` wait for each other.
 //!
 //! Callbacks and signal handlers run on a thread that makes a change. Their changes begin at once,
-//! even while a `close` waits. They cannot call `close`, since it would wait for their own change.
+//! even while a `close` waits. They cannot call `close`, because `close` would wait for their own
+//! change.
 
 use std::sync::Arc;
 use std::thread::ThreadId;

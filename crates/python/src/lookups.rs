@@ -22,7 +22,7 @@ pub fn id(value: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     if value.is_instance_of::<PyBool>() {
         return Err(wrong());
     }
-    // Any value is accepted that can index a list, such as numpy's integers.
+    // Accepts any value that can be the index of a list, such as numpy's integers.
     let index = value
         .py()
         .import("operator")?

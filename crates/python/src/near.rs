@@ -71,7 +71,7 @@ pub fn range<'py>(
     class.call((), Some(&arguments))
 }
 
-/// The beginning of a page, from `next` of the previous page.
+/// The beginning of a page of results, from `next` of the previous page.
 pub fn place(after: Option<&Bound<'_, PyAny>>) -> PyResult<Option<RangePlace>> {
     let told = "`next` of the previous page, (distance, id, rank), or None for the first page";
     let after: Option<(f32, u64, usize)> =

@@ -53,7 +53,7 @@ impl<'a, 'py> Opening<'a, 'py> {
         Ok(())
     }
 
-    /// An unpickled object has no sample.
+    /// The number of queries whose recall is watched. An unpickled object watches no recall.
     fn watch(&self) -> PyResult<Option<RecallWatch>> {
         let watch = self.watch_recall.map(RecallWatch::told);
         watch.transpose().map_err(to_python)

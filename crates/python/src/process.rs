@@ -1,8 +1,8 @@
 //! An index or a catalog, with the process that opened it.
 //!
 //! A forked process inherits the memory of an open index, but not its threads, for which a search
-//! or a drop would wait for ever. So a search is an error, and the index stays in memory. Nor does
-//! the process wait for locks, which missing threads may hold.
+//! or a drop would wait for ever. So a search is an error, and the index stays in memory. The
+//! forked process also never waits for a lock, because a missing thread may hold the lock.
 
 use std::ops::Deref;
 use std::path::Path;
@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use crate::errors::StratannError;
 
 /// Does `work` without the interpreter's lock, so that other Python threads continue. While the
-/// interpreter ends, there are no other threads.
+/// interpreter ends, there are no other Python threads, and `work` simply runs.
 pub fn detached(work: impl FnOnce() + Send) {
     let mut work = Some(work);
     Python::try_attach(|py| work.take().map(|work| py.detach(work)));
@@ -71,7 +71,7 @@ pub fn forked(path: &Path, opener: u32, remedy: &str) -> PyErr {
     ))
 }
 
-/// Properties need no threads.
+/// Access without a check of the process, for properties, which need no threads.
 impl<T> Deref for Opened<T> {
     type Target = T;
 

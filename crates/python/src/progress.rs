@@ -93,8 +93,8 @@ pub fn warn_first(py: Python<'_>, message: &str) -> PyResult<()> {
     warn(py, message).inspect_err(|raised| note(py, raised, "Nothing was written"))
 }
 
-/// Before Python 3.11, the note is appended to the text of a warning; other exceptions stay, since
-/// they are the user's own.
+/// Adds a note to an exception. Before Python 3.11, the note is appended to the text of a warning.
+/// Other exceptions, which are the user's own, stay unchanged.
 pub fn note(py: Python<'_>, raised: &PyErr, note: &str) {
     let value = raised.value(py);
     if value.call_method1("add_note", (note,)).is_ok() {

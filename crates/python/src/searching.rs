@@ -58,7 +58,7 @@ pub struct Asked<'py> {
     low_list: Option<f64>,
     refine: Option<f64>,
     seeds: Option<usize>,
-    /// `None` is true, since a user may show the distances.
+    /// `None` is true, because a user may show the distances.
     exact: Option<bool>,
     stop_early: bool,
     recall: Option<f64>,

@@ -76,7 +76,7 @@ fn end_servers(py: Python<'_>) {
             // end with the process.
             Err(TryLockError::WouldBlock) => Vec::new(),
         };
-        // The server that was started last is closed first, since it may need earlier servers.
+        // The server that was started last is closed first, because it may need earlier servers.
         for (process, server) in running.into_iter().rev() {
             if process == std::process::id()
                 && let Some(server) = server.upgrade()
@@ -153,7 +153,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if self.is_home() {
-            // The closure waits for the server's threads.
+            // `close` waits for the server's threads.
             detached(|| close(&self.slot));
         }
     }
@@ -178,7 +178,7 @@ impl Server {
     }
 
     /// The server's counters: a dict of the figures of `/metrics` (docs/servers.md) by name. A
-    /// figure that each connection has is a dict by the address of the peer.
+    /// figure about connections is a dict by the kind of peer, such as "memory".
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         stats(py, self.report(py, Page::Metrics)?)
     }

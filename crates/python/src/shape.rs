@@ -90,8 +90,8 @@ pub fn arguments<'py>(py: Python<'py>, options: &BuildOptions) -> PyResult<Bound
     named.set_item("preset", options.preset.name)?;
     named.set_item("degree", options.degree)?;
     named.set_item("build_list", options.build_list)?;
-    // The value is converted through decimals, since 1.2 as a float of 32 bits is another number in
-    // Python.
+    // The value is converted through decimals, because 1.2 as a float of 32 bits is another number
+    // in Python.
     named.set_item("alpha", options.alpha.to_string().parse::<f64>().ok())?;
     named.set_item("code_bytes", options.code_bytes)?;
     named.set_item("low_codes", options.low_codes.map(LowCodes::name))?;
@@ -110,7 +110,7 @@ pub fn arguments<'py>(py: Python<'py>, options: &BuildOptions) -> PyResult<Bound
 /// Checks the arguments of a later build, as `build` does, and `memory` and `watch_recall`, as
 /// `open` does. `dimension` is the dimension of float32 vectors, or None if it is not known yet.
 /// With None, the call does not check arguments that depend on the dimension. The call checks no
-/// files, since they need not exist before the build.
+/// files, because they need not exist before the build.
 ///
 /// Returns the arguments that an index records ([`arguments`]), in the form of `Index._built_with`.
 #[pyfunction]
@@ -177,8 +177,8 @@ pub fn check_build<'py>(
         alpha,
         code_bytes,
         low_codes,
-        // If the index of a `stratann.documents` store exists already, the codebook file may be
-        // gone.
+        // The codebook file is not read. If the index of a `stratann.documents` store exists
+        // already, the file may be gone.
         codebook: None,
         order,
         layout,

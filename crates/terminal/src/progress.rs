@@ -16,7 +16,7 @@ use crate::logger::say;
 use crate::size;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-/// Whether a signal only asks the work to stop, since the work looks at [`interrupted`].
+/// Whether a signal only asks the work to stop, because the work checks [`interrupted`].
 static HEEDED: AtomicBool = AtomicBool::new(false);
 static HANDLER: Once = Once::new();
 
@@ -38,8 +38,9 @@ fn install() {
                 "cannot handle signals ({error}); Ctrl-C and kill will end the program without removing its temporary files"
             );
         };
-        // This thread installs the handlers: without it, no signal would end the program. The work
-        // waits, since an early signal would leave temporary files.
+        // The new thread itself installs the handlers. If this thread did, and the new thread
+        // failed to start, no signal would end the program. The work waits for the handlers,
+        // because an earlier signal would leave temporary files.
         let (installed, until_installed) = std::sync::mpsc::channel();
         let serve = move || match Signals::new(heeded()) {
             Ok(mut signals) => {
@@ -66,7 +67,7 @@ pub fn outlive_limits() {
     }
 }
 
-/// If no work would stop, the first signal ends the program.
+/// If no work checks for interrupts, the first signal ends the program.
 fn stop(signal: c_int) {
     if !HEEDED.load(Ordering::SeqCst) {
         say_soon("error: interrupted");
@@ -76,12 +77,13 @@ fn stop(signal: c_int) {
         // A shell reports this status for a program that a signal ended.
         std::process::exit(128 + signal);
     }
-    // The line of the work that stops comes last, since it is the error.
+    // This line comes before the error with which the work ends, so that the error is the last
+    // line.
     say_soon("stopping; a second Ctrl-C or kill ends the program immediately");
     INTERRUPTED.store(true, Ordering::SeqCst);
 }
 
-/// Waits for at most a second, since no program may read standard error.
+/// Waits for at most a second, because standard error may be a pipe that no program reads.
 fn say_soon(line: &'static str) {
     let (said, until_said) = std::sync::mpsc::channel();
     let write = move || {
@@ -182,7 +184,7 @@ impl Shown {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Stage>> {
-        // Drawing leaves no inconsistent data.
+        // A poisoned lock is usable: a panic while drawing leaves no inconsistent data.
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -9,7 +9,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// Creates a table. Columns named `<…` have words, aligned left, and others numbers.
+    /// Creates a table. Columns whose name begins with `<` have words, and are aligned left. The
+    /// other columns have numbers.
     pub fn new(columns: &[&str]) -> Table {
         Table {
             header: columns

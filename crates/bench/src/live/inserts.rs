@@ -17,7 +17,7 @@ use crate::live::way;
 use crate::measured::{Latency, PerQuery, mean, percentile};
 use crate::report::Point;
 
-/// The rows of a call, which the engine splits.
+/// The number of rows in each call.
 const ROWS: usize = 256;
 /// If the counts of written pages stay the same for this time, the background writes have ended.
 const STILL: Duration = Duration::from_millis(300);

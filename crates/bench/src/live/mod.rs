@@ -36,7 +36,7 @@ use crate::live::truth::{FirstRows, Truth};
 use crate::report::{IndexFacts, RunResult};
 use crate::run::{self, Outcome, Setting};
 
-/// Runs a job of live updates. In a child process, runs one step of it.
+/// Runs a job of live updates. In a child process, runs one step of the job.
 pub fn run(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
     match Step::told()? {
         Some(step) => step.take(plan),
@@ -147,7 +147,8 @@ fn check(plan: &Plan, run: &PlannedRun, live: &LiveRun, rows: usize) -> Result<(
     }
 }
 
-/// The number of rows that are ever live, and the minimum that is live at the same time.
+/// The number of rows that are ever live, and the smallest number of rows that are live at any
+/// time.
 fn range(live: &LiveRun, rows: usize) -> (usize, usize) {
     match &live.kind {
         Kind::Timeline(timeline) => {

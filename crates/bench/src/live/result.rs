@@ -150,7 +150,8 @@ pub struct Inserted {
     pub merge: Option<Merge>,
     /// Rows a second, with the merge.
     pub inserts_a_second: f64,
-    /// Pages that an insert reads to find neighbours. With a merge, these four figures are null.
+    /// Pages that an insert reads to find neighbours. With a merge, this figure and the next three
+    /// are null.
     pub pages_read: Option<f64>,
     /// Pages written for each insert.
     pub pages_written: Option<f64>,

@@ -33,7 +33,7 @@ use crate::live::way;
 use crate::measured::percentile;
 
 const ROWS: usize = 16;
-/// The number of queries of a call for each thread; one for a single thread.
+/// The number of queries of a call for each thread. With a single thread, a call has one query.
 const QUERIES: usize = 16;
 const MOST: Duration = Duration::from_secs(5);
 const NAP: Duration = Duration::from_millis(20);
@@ -115,7 +115,7 @@ struct Searched {
     latencies_us: Vec<f32>,
     judged: usize,
     hits: usize,
-    /// The number of results that were not live during the search.
+    /// The number of results whose vectors were not live during the search.
     stale: usize,
 }
 
@@ -374,7 +374,8 @@ pub fn run(task: &Task<'_>, timeline: &Timeline) -> Result<Found, Failure> {
                 .is_some_and(|(_, merge)| merge.is_finished())
                 && let Some(merge) = merging.take()
             {
-                // The merge may include the vectors of the last record, so the next record decides.
+                // The merge may include the vectors of the last record, so the next record decides
+                // whether another merge is due.
                 watch.merges.push(joined(merge)?);
             } else if merging.is_none() && watch.merge_is_due() && !watch.is_over() {
                 let merge = started(scope, || live.compact(&Interruptible))?;
@@ -502,7 +503,8 @@ impl<'a> Watch<'a> {
 
     fn look(&mut self, merging: bool) {
         let shared = self.shared;
-        // In this order, a deleted row counts as inserted, and an inserted row waits or is merged.
+        // The values are read in this order, so that each deleted row already counts as inserted,
+        // and each inserted row as waiting or merged.
         let low = shared.low.load(Acquire);
         let high = shared.high.load(Acquire);
         let stats = shared.live.stats();

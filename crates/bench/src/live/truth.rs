@@ -67,7 +67,7 @@ pub struct Judged {
 }
 
 impl Truth {
-    /// Writes the ground truth to a file. At least `least` rows are live at the same time.
+    /// Writes the ground truth to a file. At any time, at least `least` rows are live.
     pub fn write(
         path: &Path,
         base: &FirstRows<'_>,
@@ -82,7 +82,8 @@ impl Truth {
         }
         let rows = sample.len() / queries.row_bytes();
         let sample = Matrix::new(sample, rows, queries.dim(), queries.element())?;
-        // In random order, k * rows / least rows would do on average; the rest is a margin.
+        // If the rows are in random order, k * rows / least neighbours suffice on average. The rest
+        // is a margin.
         let all = base.rows == least;
         let enough = match all {
             true => K,
@@ -107,8 +108,9 @@ impl Truth {
         self.nearest.queries
     }
 
-    /// Judges a query by the rows that were live, and `perhaps` live. `None` if the query is not in
-    /// the sample, or if too few of its nearest rows are live.
+    /// Judges the results of a query. The rows `live` were live during the whole search, and the
+    /// rows `perhaps` during a part of it. `None` if the query is not in the sample, or if too few
+    /// of its nearest rows are live.
     pub fn judge(
         &self,
         query: usize,
@@ -172,7 +174,8 @@ mod tests {
         assert_eq!(judge(5..15, 5..30, 5..30), judged(10, 0));
         assert_eq!(judge(0..10, 5..30, 5..30), judged(5, 5));
         assert_eq!(judge(3..13, 5..30, 3..30), judged(10, 0));
-        // First, too few known neighbours are live. Then the query is outside the sample.
+        // Here, too few known neighbours are live. In the next line, the query is outside the
+        // sample.
         assert_eq!(judge(0..10, 25..30, 25..30), None);
         assert_eq!(truth.judge(1, &[], &[], &(0..30), &(0..30)), None);
         let twice = truth.judge(0, &[1, 1, u64::MAX], &[1.0, 1.0, 1.0], &(0..30), &(0..30));

@@ -24,7 +24,7 @@ pub fn check_out(
     output::refuse(out, overwrite)
 }
 
-/// Refuses an option with several values, since `taker` takes the results of one value.
+/// Refuses an option with several values, because `taker` takes the results of one value.
 pub fn check_one(taker: &str, options: &[(&str, &str, usize)]) -> Result<(), Failure> {
     match options.iter().find(|(_, _, values)| *values > 1) {
         None => Ok(()),
@@ -72,7 +72,7 @@ pub fn print(
             continue;
         }
         add_rows(&mut lines, (query, 1), (ids, distances), beside.as_ref());
-        // One table would take more memory than the results.
+        // A single table of all queries would take more memory than the results.
         if (query + 1).is_multiple_of(PRINTED) {
             output.text(lines.render())?;
             lines = table(shown);

@@ -28,7 +28,8 @@ pub fn run(arguments: &GetArguments, quiet: bool) -> Result<(), Failure> {
         ..OpenOptions::default()
     };
     let index = Index::open(&arguments.index, &open)?;
-    // Only a file is cleaned up at Ctrl-C. A command that prints may wait for its reader.
+    // With `--out`, Ctrl-C lets the command remove the file. Without, Ctrl-C ends the command at
+    // once, because the command may wait for the reader of its output.
     let progress = match &arguments.out {
         Some(_) => Shown::new(quiet),
         None => Shown::of_reader(quiet),

@@ -1,4 +1,4 @@
-//! `stratann insert INDEX VECTORS`, and how to resume one that was cut off.
+//! `stratann insert INDEX VECTORS`, and advice to resume an insert that was cut off.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub fn run(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
         index: &arguments.index,
         memory: arguments.write.memory,
     };
-    // The index is closed during the copy, since both could exceed the memory.
+    // The index is closed during the copy, because index and copy together could exceed the memory.
     let check = |shape: &NoRows| {
         let live = open(&arguments.index, &arguments.write)?;
         Ok(live.check_shape(shape.element(), shape.dim())?)
@@ -38,11 +38,12 @@ pub fn run(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
         false => Some(files.open(&shown, check)?),
     };
     let live = open(&arguments.index, &arguments.write)?;
-    // If there are no rows, an insert checks neither dimension nor type.
+    // An insert without rows checks neither dimension nor type, so they are checked here.
     if let Some(input) = input.as_ref().filter(|input| input.vectors.rows() == 0) {
         live.check_shape(input.vectors.element(), input.vectors.dim())?;
     }
-    // The insert below refuses ids without vectors. With `--resume`, it refuses a new file.
+    // A file without rows ends the command here, with two exceptions that the insert below refuses:
+    // ids without vectors, and `--resume` with a new file.
     let is_empty = |input: &Input| {
         let has_ids = input.ids.as_ref().is_some_and(|ids| !ids.is_empty());
         input.vectors.rows() == 0 && !has_ids && !arguments.resume

@@ -23,7 +23,8 @@ pub fn run(arguments: &MemoryServerArguments, quiet: bool) -> Result<(), Failure
     };
     let store = store.map_err(|error| refused(error.into()))?;
     let options = listening(&arguments.listen, &arguments.server)?;
-    // On loopback, the server has the user's own secret; elsewhere, it does not start without one.
+    // On loopback, the server has at least the user's own secret. At other addresses, it does not
+    // start without a secret.
     let how = match &options.certificate {
         Some(_) => "with a secret and TLS",
         None => "with a secret, not encrypted",

@@ -24,7 +24,7 @@ struct Page<'a> {
     distances: &'a [f32],
     #[serde(flatten)]
     beside: Option<AllBeside>,
-    /// Whether every vector nearer than the last one of this page has certainly been returned.
+    /// Whether all vectors nearer than the last result of this page have certainly been returned.
     complete: bool,
 }
 
@@ -134,7 +134,7 @@ fn asked(index: &Index, arguments: &SearchArguments) -> Result<Vec<Asked>, Failu
     .collect()
 }
 
-/// Only one page is in memory at a time.
+/// Only one page of results is in memory at a time.
 fn print_range(
     output: &mut Output,
     (index, arguments, shown): (&Index, &SearchArguments, Option<&Shown<'_>>),

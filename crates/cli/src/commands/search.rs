@@ -34,7 +34,7 @@ struct Searcher<'a> {
     options: SearchOptions,
 }
 
-/// `--attributes NAMES` without `=` would read the names as a file.
+/// Refuses `--attributes NAMES` without `=`, in which the parser takes the names for a file.
 fn check_names_joined(arguments: &SearchArguments) -> Result<(), Failure> {
     let is_names = |path: &&PathBuf| {
         let text = path.to_str();
@@ -370,7 +370,7 @@ pub fn options_of(
         k: arguments.k,
         beam: arguments.beam.or(preset.map(|p: Preset| p.beam)),
         strategy: arguments.strategy.or(preset.map(|p| p.strategy)),
-        // A search goes without the navigation graph if there is none, or no memory for it.
+        // If the index has no navigation graph, or no memory for one, the search does not use one.
         navigation: arguments
             .navigation()
             .or(preset.map(|p| p.navigation && target.has_navigation())),
@@ -534,7 +534,7 @@ fn beside(queries: &dyn VectorSource, arguments: &SearchArguments, threads: usiz
     /// The bytes of an id and a distance; in the ground truth, an id has four bytes.
     const ANSWER: usize = 12;
     const EXACT: usize = 8;
-    /// The budget counts space for some thousands of results with the program.
+    /// The budget's part for the program includes space for some thousands of results.
     const PROGRAM: u64 = 512 << 10;
     let Some(budget) = arguments.memory else {
         return 0;

@@ -114,7 +114,8 @@ pub fn run(arguments: &StatsArguments, quiet: bool) -> Result<(), Failure> {
     output.finish()
 }
 
-/// Whether searches find vectors since the last build or merge as reliably as older ones.
+/// Whether searches find the vectors that were inserted since the last build or merge as reliably
+/// as older vectors.
 fn health(looked: &Result<IndexHealth, stratann::Error>) -> String {
     let due = MergeWhen::default().drifted;
     match looked {
@@ -151,7 +152,7 @@ fn calibrated(stats: &Stats) -> String {
     }
 }
 
-/// Merges leave some deleted vectors in place.
+/// Merges leave some deleted vectors in the files, as garbage.
 fn deleted(stats: &Stats) -> String {
     let deleted = size::count(stats.deleted);
     match stats.garbage {
@@ -177,7 +178,7 @@ pub fn fill_lines(fill: &BlockFill) -> Vec<String> {
     lines
 }
 
-/// The number of digits of a codebook's hash that distinguish it at a glance.
+/// The number of shown digits of a codebook's hash, which suffice to tell codebooks apart.
 const SHORT: usize = 12;
 
 /// An index in an old format has no hash.
@@ -188,7 +189,7 @@ fn codebook(hash: &str) -> String {
     }
 }
 
-/// An index that cannot be read is named at the end.
+/// Lists the indexes of a directory. Indexes that cannot be read are named at the end.
 fn list(catalog: &Catalog, names: &[String], arguments: &StatsArguments) -> Result<(), Failure> {
     if !arguments.places.place.is_empty() {
         return Err(Failure::Wrong(format!(
@@ -333,7 +334,7 @@ fn compression(codecs: &Codecs) -> String {
     )
 }
 
-/// A share of 0 must have no sign.
+/// Adding 0.0 turns -0.0 into 0.0, so that a share of 0 has no sign.
 fn percent(share: f64) -> String {
     let tenths = (1000.0 * share).round() / 10.0;
     format!("{:.1} %", tenths + 0.0)

@@ -246,11 +246,12 @@ impl Target {
             || arguments.rerank_ratio.is_some()
     }
 
-    /// The preset's re-ranking with the typed options. `None`: each index uses its own preset.
+    /// The re-ranking of the preset, changed by the options that the user gave. `None` means that
+    /// each index uses its own preset.
     pub fn rerank(&self, arguments: &SearchArguments) -> Option<Rerank> {
         let typed = Self::types_rerank(arguments);
         let own = match self {
-            // The search refuses an option for clusters.
+            // If the user gave such an option for clusters, the search refuses it.
             _ if self.has_clusters() && !typed => return None,
             Self::One(index) => index.preset(),
             Self::Several { facts, .. } => {

@@ -105,7 +105,8 @@ pub fn delete(arguments: &DeleteArguments, quiet: bool) -> Result<(), Failure> {
 
 pub fn set_attributes(arguments: &SetAttributesArguments, quiet: bool) -> Result<(), Failure> {
     let shown = Shown::new(quiet);
-    // Refuses a wrong path first. The index is opened later, since the read may need its memory.
+    // Refuses a wrong path first. The index is opened later, because the read may need the memory
+    // that an open index takes.
     stratann::vectors_in(&arguments.index).map_err(changing)?;
     let (rows, ids) = input::attributes(arguments, &shown)?;
     let live = open(&arguments.index, &arguments.write)?;
@@ -269,7 +270,7 @@ pub(super) fn finish(
     if changed.by_filter && changed.deleted == 0 {
         lines.push(("deleted", "nothing: no vector matches".into()));
     }
-    // A misspelt key shows up here.
+    // New columns are listed, so that the user notices a misspelt key.
     let new = changed.new_columns.iter().flatten();
     let new: Vec<String> = new
         .map(|(name, kind)| format!("{name:?} ({kind})"))

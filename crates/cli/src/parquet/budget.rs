@@ -1,4 +1,4 @@
-//! The cap on the memory of a read, counted before it is allocated.
+//! Counts the memory of a read against a cap, before the memory is allocated.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

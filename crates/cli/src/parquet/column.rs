@@ -27,7 +27,7 @@ enum Form {
     Nested(Box<Type>),
 }
 
-/// A longer value is refused before it becomes a text.
+/// The limits of a value. A value beyond them is refused before it becomes a text.
 #[derive(Debug, Clone, Copy)]
 struct Most {
     items: usize,
@@ -41,7 +41,8 @@ impl Most {
         text: MOST_STRING,
         remedy: "Leave the column out with --without, or make it the payload with --payload",
     };
-    /// Items have half the limit of bytes, since each takes at least two bytes of JSON.
+    /// The limit of items is half the limit of bytes, because each item takes at least two bytes of
+    /// JSON.
     const PAYLOAD: Self = Self {
         items: MOST_PAYLOAD / 2,
         text: MOST_PAYLOAD,
@@ -422,7 +423,8 @@ impl Levels {
         self.item.map_or(0, |_| values as u64)
     }
 
-    /// The error for a list with too many items in the last read, and null for other rows.
+    /// If a list of the last read has too many items, returns an error for its row, and null for
+    /// other rows.
     fn refused(&self, most: Most, rows: usize) -> Option<Vec<Text>> {
         let item = self.item?;
         let mut lengths: Vec<usize> = Vec::with_capacity(rows);

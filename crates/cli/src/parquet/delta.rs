@@ -1,5 +1,5 @@
-//! Checks lengths of texts in DELTA_BINARY_PACKED, for which the reader allocates memory before it
-//! reads a text.
+//! Checks the lengths of texts in the encoding DELTA_BINARY_PACKED. The Parquet crate allocates
+//! memory for the lengths before it reads a text.
 //!
 //! ```text
 //!   unsigned block size   unsigned mini-blocks a block   unsigned count   signed first
@@ -8,7 +8,7 @@
 
 use super::thrift::{Malformed, Thrift};
 
-/// The sum of at most `most` lengths, and the bytes that they take.
+/// The sum of at most `most` lengths, and the bytes that the encoded lengths take.
 pub fn lengths(bytes: &[u8], most: u64) -> Result<(u64, usize), Malformed> {
     let mut header = Thrift::new(bytes);
     let block = header.unsigned()?;

@@ -1,13 +1,14 @@
-//! Reads the footer of a file, after checks of its size and depth, which the Parquet crate omits.
+//! Reads the footer of a file. Before, it checks the size of the footer and the depth of the
+//! schema, which the Parquet crate does not check.
 //!
 //! ```text
 //!   FileMetaData   1: i32 version   2: list<SchemaElement> schema   3: i64 num_rows   4: ..
 //!   u32 its length   "PAR1"
 //! ```
 //!
-//! A schema is a list of elements with the number of their children. The crate builds it by
-//! recursion, so a deep schema would overflow the stack. This module checks the depth, and passes
-//! the schema in a small footer to the crate, which uses it for the whole footer.
+//! A schema is a list of elements with the number of their children. The crate builds the schema by
+//! recursion, so a deep schema would overflow the stack. This module checks the depth, and gives
+//! the crate the schema in a small footer. Then the crate reads the whole footer with this schema.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

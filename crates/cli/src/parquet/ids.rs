@@ -16,7 +16,8 @@ pub struct IdColumn {
 }
 
 impl IdColumn {
-    /// The column of field `at`, named by `option`. Fails if a row may be anything but one number.
+    /// The column of field `at`, which `option` names. Fails if the type allows rows that are not
+    /// exactly one whole number.
     pub fn of(schema: &SchemaDescriptor, at: usize, option: &str) -> Result<Self, ParquetError> {
         let field = &schema.root_schema().get_fields()[at];
         let leaf = leaf_at(schema, at, field).filter(|&(_, is_list)| !is_list);

@@ -10,8 +10,8 @@
 //!   error.rs  errors
 //! ```
 //!
-//! A build reads rows in any order, and would decode a whole row group for each row. The temporary
-//! files have no names, so the system removes them in any case.
+//! A build reads rows in any order. Without the copies, it would decode a whole row group for each
+//! row. The temporary files have no names, so the system removes them in any case.
 
 mod budget;
 mod column;
@@ -192,8 +192,8 @@ pub fn folder_of(index: &Path) -> PathBuf {
     there.unwrap_or(Path::new(".")).to_owned()
 }
 
-/// Turns a panic of the reader into an error. It panics on columns that begin before the file,
-/// and on missing dictionaries.
+/// Turns a panic of the reader into an error. The reader panics on columns that begin before the
+/// file, and on missing dictionaries.
 fn guarded<T>(work: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));

@@ -235,7 +235,8 @@ impl CheckedPages {
         Ok(())
     }
 
-    /// Takes the memory of a page's values until the next batch; the last page's memory stays.
+    /// Takes the memory of a page's values until the next batch. The memory of the last page stays
+    /// taken into the next batch, which may need the rest of the page.
     fn take_lists(&mut self, bytes: u64) -> Result<()> {
         self.budget.take(bytes)?;
         self.taken.lists += bytes;
@@ -243,7 +244,8 @@ impl CheckedPages {
         Ok(())
     }
 
-    /// Refuses a page that decompresses to more bytes than its header says, or the budget has.
+    /// Refuses a page that decompresses to more bytes than its header says, or than the budget has
+    /// left.
     fn check_compressed(&self, header: &Header, begin: u64) -> Result<()> {
         if !header.is_compressed {
             return Ok(());
@@ -265,7 +267,7 @@ impl CheckedPages {
                     ));
                 }
             }
-            // Some writers use frames, which decompress to at most 255 times their size.
+            // Some writers use LZ4 frames, which decompress to at most 255 times their size.
             Compression::LZ4 => {
                 let mut magic = [0; 4];
                 if to - from >= 4 {
@@ -305,7 +307,8 @@ impl CheckedPages {
                     (self.has_nulls, *def_level_encoding),
                 ];
                 for (_, encoding) in levels.into_iter().filter(|(has, _)| *has) {
-                    // Only RLE levels have a length; files of delta lengths have no others.
+                    // Only RLE levels begin with their length. Files with delta lengths have no
+                    // other levels.
                     if encoding != Encoding::RLE {
                         return Ok(());
                     }
@@ -328,7 +331,8 @@ impl CheckedPages {
         }
     }
 
-    /// Refuses a page with more lengths than values. Takes the memory of texts without prefix.
+    /// Refuses a page with more lengths than values. Takes the memory of texts, if the encoding
+    /// does not share prefixes between texts.
     fn check_values(&mut self, values: &[u8], encoding: Encoding, count: u32) -> Result<()> {
         let most = u64::from(count);
         let lengths = |bytes: &[u8]| {
@@ -352,7 +356,7 @@ impl CheckedPages {
     }
 }
 
-/// The length of the levels is in front of them.
+/// Skips the levels, which begin with their length.
 fn behind_levels(bytes: &[u8]) -> Result<&[u8]> {
     let behind = bytes.split_first_chunk::<4>().and_then(|(length, rest)| {
         let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;

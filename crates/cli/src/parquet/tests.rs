@@ -80,7 +80,7 @@ fn a_file_that_is_cut_off_is_no_file() {
     }
 }
 
-/// A changed byte of a value may be valid.
+/// A file with a changed byte may still be valid, with another value.
 #[test]
 fn whatever_byte_is_changed_nothing_panics_and_no_page_is_believed() {
     let files = ["none", "snappy", "zstd", "gzip", "lz4", "pages2"];
@@ -111,7 +111,8 @@ fn a_dictionary_that_says_more_than_it_can_hold_is_refused_before_there_is_room(
     assert!(found.contains("dictionary of"), "{found}");
 }
 
-/// A file with one page of 600 numbers and a wrong size, at the type (15 00) at offset 4.
+/// A file with one page of 600 numbers. In the page's header, the wrong `size` follows the type (15
+/// 00) at offset 4.
 fn with_size(compression: Compression, size: &[u8]) -> Vec<u8> {
     let numbers = (0..600).map(|at: i32| Some(at.wrapping_mul(0x9e37_79b1_u32.cast_signed())));
     let column = ("required int32 n;", Values::Integers(numbers.collect()));
@@ -265,7 +266,7 @@ fn lengths_of_texts_that_are_more_than_the_page_has_are_refused() {
             .build();
         let mut bytes = parquet_of(&[column], 100, properties);
         assert_eq!(read_within(&bytes, None), Ok(()));
-        // A block of 128, four mini-blocks, 100 lengths.
+        // The header announces blocks of 128, four mini-blocks in a block, and 100 lengths.
         let header = bytes
             .windows(4)
             .rposition(|at| at == [0x80, 0x01, 4, 100])

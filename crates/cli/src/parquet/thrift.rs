@@ -9,7 +9,7 @@ pub const TEXT: u8 = 8;
 pub const LIST: u8 = 9;
 pub const STRUCT: u8 = 12;
 const BYTE: u8 = 3;
-/// The boolean false. Type 1 is the boolean true, since the type of a boolean field is its value.
+/// The boolean false. Type 1 is the boolean true: the type of a boolean field is also its value.
 const BOOLEAN: u8 = 2;
 
 /// The maximum depth of nested structures, the same as in the Parquet crate.

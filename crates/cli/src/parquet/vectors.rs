@@ -25,7 +25,7 @@ pub struct VectorColumn {
 }
 
 impl VectorColumn {
-    /// Fails if the type is no list of numbers that a vector may have.
+    /// Fails if the column is no list of numbers that can be elements of a vector.
     pub fn of(schema: &SchemaDescriptor, at: usize) -> Result<Self, ParquetError> {
         let field = &schema.root_schema().get_fields()[at];
         let leaf = leaf_at(schema, at, field).filter(|&(_, is_list)| is_list);

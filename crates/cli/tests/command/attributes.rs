@@ -580,7 +580,7 @@ fn attributes_are_changed_without_vectors() {
             "{done:?}"
         );
     }
-    // No float has some of these numbers exactly.
+    // A float cannot represent some of these numbers exactly.
     let beyond = r#"{"k":1e999,"n":12345678901234567890123,"d":1.50}"#;
     let row = format!("{{\"id\": 11, \"more\": {beyond}}}\n");
     place.write("beyond.jsonl", row.as_bytes());
@@ -590,7 +590,7 @@ fn attributes_are_changed_without_vectors() {
     place.run(&["compact", "index"]).done();
     assert_eq!(get(&["8", "9", "10"]), changed);
 
-    // New columns are reported, since their names may be misspelt.
+    // New columns are reported, because their names may be misspelt.
     place.write("set.jsonl", b"{\"id\": 1, \"prise\": 3}\n");
     place.write("set.ids", b"11\n");
     let said = set(&["set.jsonl", "--ids", "set.ids"]).done().stdout;
@@ -732,14 +732,15 @@ fn log_bytes(index: &std::path::Path) -> u64 {
         .sum()
 }
 
-/// Interrupts the command when the log has grown. If it was too late, tries again.
+/// Interrupts the command when the log has grown. If the signal was too late, tries again.
 #[cfg(unix)]
 fn interrupted(place: &Place, words: &[&str], before: impl Fn()) -> String {
     let index = place.path("large");
     for _ in 0..20 {
         before();
         let logged = log_bytes(&index);
-        // A program that is started later could kill too late.
+        // The program that kills starts before the command. If it started later, the kill could be
+        // too late.
         let mut kills = std::process::Command::new("sh")
             .args(["-c", "read id && kill -TERM $id"])
             .stdin(Stdio::piped())

@@ -295,7 +295,8 @@ fn sum(run: &Value, key: &str) -> u64 {
         .sum()
 }
 
-/// Whether each run has searches and inserts, and each run in `own` a count above 0.
+/// Whether each run has searches and inserts. For each pair in `own`, the run with this number must
+/// have a count above 0 under this key.
 fn all_done(result: &Value, own: &[(usize, &str)]) -> bool {
     let runs = result["runs"].as_array().unwrap();
     let both = |run| sum(run, "searches") > 0 && sum(run, "inserts") > 0;
@@ -305,7 +306,7 @@ fn all_done(result: &Value, own: &[(usize, &str)]) -> bool {
 #[test]
 fn live_updates_over_time() {
     let place = Place::new();
-    // This is the repository's job with fewer rows, since builds take most of the time.
+    // This is the repository's job with fewer rows, because builds take most of the time.
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let mut job = std::fs::read_to_string(format!("{folder}/bench/updates-fixture.toml")).unwrap();
     let queries = format!("queries = \"{folder}/fixtures/photo-sift-20k.query.u8bin\"");
@@ -322,7 +323,7 @@ fn live_updates_over_time() {
     place.write("job.toml", job.as_bytes());
     place.write("photo-sift-20k.base.u8bin", &rows(0, 4_000));
     let job = "job.toml";
-    // On a busy machine, a run of two seconds may lack an activity.
+    // On a busy machine, a run of two seconds may have no searches or no inserts.
     let tried = |words: &[&str], own: &[(usize, &str)]| {
         for tries in 1.. {
             let bench = ["bench", job, "--out", "o"];
@@ -635,7 +636,8 @@ fn mistakes_in_a_job_of_live_updates() {
         "",
         &["truth", "missing"],
     );
-    // The job does not replace the method by another.
+    // If a layout does not support the update method, the job is refused. It does not use another
+    // method.
     let inline = "name = \"relocate\"\npreset = \"aisaq\"\nupdate = \"relocate\"";
     let unable = BREAKDOWN.replace("name = \"relocate\"\npreset = \"odinann\"", inline);
     place.write("job.toml", unable.as_bytes());

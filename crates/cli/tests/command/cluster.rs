@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Place, keys};
 
-/// The limit is long, since the machine may be busy.
+/// The limit is long, because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The drop kills the server.
@@ -42,7 +42,8 @@ impl Server {
         }
     }
 
-    /// The signal is SIGTERM, since processes that a shell starts in the background ignore Ctrl-C.
+    /// The signal is SIGTERM, because processes that a shell starts in the background ignore
+    /// Ctrl-C.
     fn stop(&mut self) -> Option<i32> {
         let pid = self.child.id().to_string();
         let asked = std::process::Command::new("kill")
@@ -672,7 +673,8 @@ fn servers_take_changes_that_survive_them() {
         (&again["deleted"], &again["missing"]),
         (&0.into(), &10.into())
     );
-    // If the servers are left out, the first id is refused as a server.
+    // If the user leaves out the servers, the command takes the first id for a server, and refuses
+    // it.
     let nearest_of = |id: u32| before[..10].iter().any(|&(near, _)| near == id);
     let spare = (17..).find(|&id| !nearest_of(id)).unwrap().to_string();
     let some = ["cluster", "delete", &at, &spare, "4711", "--json"];

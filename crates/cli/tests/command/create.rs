@@ -136,7 +136,8 @@ fn a_file_of_no_rows_is_built_of() {
     place
         .run(&["build", "none.fvecs", "other"])
         .refused(1, &["none.fvecs", "the number of rows is 0"]);
-    // An insert that runs every night may have no vectors.
+    // A search without queries fails. An insert without vectors succeeds, because a nightly insert
+    // may have none.
     place
         .run(&["search", "index", "none.u8bin"])
         .refused(1, &["none.u8bin", "the number of rows is 0"]);

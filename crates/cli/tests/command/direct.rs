@@ -125,7 +125,8 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
             );
         }
 
-        // The ids are of a built, an inserted, a deleted and no vector.
+        // The ids belong to a vector of the build, an inserted vector, a deleted vector, and no
+        // vector.
         let replaced = [10, 2_010, 0, 7_000];
         place.write("upsert.ids", &lines(replaced));
         place.write("upsert.u8bin", &rows(3_000, 4));
@@ -172,7 +173,7 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
     }
 }
 
-/// A merge does not read direct inserts from the log.
+/// A merge does not read direct inserts from the log, so its report counts them separately.
 #[test]
 fn a_merge_says_what_it_wrote() {
     for (way, words) in [
@@ -336,7 +337,7 @@ fn kill_inserts(preset: &str, way: &str, kills: usize, round: u64) -> (usize, us
     (in_the_middle, replayed)
 }
 
-/// A limit on the size of files acts as a full disk.
+/// A limit on the size of files acts like a full disk.
 #[test]
 fn pages_that_cannot_be_written_lose_nothing() {
     for (preset, way) in WAYS.into_iter().step_by(times(3, 1)) {
@@ -390,13 +391,13 @@ fn pages_that_cannot_be_written_lose_nothing() {
 
 #[test]
 fn readers_search_while_vectors_get_in_directly() {
-    // Pages of lists of `decouplevs` move like packed pages.
+    // Pages of lists of `decouplevs` move like packed pages, so this preset is left out.
     for (preset, way) in WAYS
         .into_iter()
         .filter(|(preset, _)| *preset != "decouplevs")
     {
         let place = place(preset);
-        // The search takes long enough for a checkpoint.
+        // The search takes so long that the insert writes a checkpoint meanwhile.
         let turns = times(1, 6);
         let asked = rows(0, BUILT)[8..].repeat(turns);
         place.write("asked.u8bin", &bin(turns * BUILT, DIM, &asked));
@@ -414,7 +415,7 @@ fn readers_search_while_vectors_get_in_directly() {
                     let part = format!("part{part}.u8bin");
                     let insert = ["insert", "index", &part, "--update", way, "--json"];
                     let ran = place.run(&insert);
-                    // Otherwise, the searching threads would never end.
+                    // A panic here would not set `done`, and the searching threads would never end.
                     if ran.status != Some(0) {
                         eprintln!("{ran:?}");
                         break;
@@ -431,7 +432,7 @@ fn readers_search_while_vectors_get_in_directly() {
                 let ran =
                     place.run(&[&search[..], &["--out", "answers.bin", "--overwrite"]].concat());
                 searches += 1;
-                // If an insert reuses its pages, a search opens the index again.
+                // If an insert reuses pages that a search needs, the search opens the index again.
                 assert_eq!(ran.status, Some(0), "{preset}, {way}: {}", ran.stderr);
                 let found = crate::update::answers_in(&place, "answers.bin");
                 assert_eq!(found.len(), count);

@@ -69,7 +69,7 @@ impl<'a> Disk<'a> {
         Ok(())
     }
 
-    /// The file system replays its journal.
+    /// Mounting replays the journal of the file system.
     #[track_caller]
     fn mount(&mut self) {
         self.try_mount().unwrap();
@@ -115,9 +115,10 @@ const INSERT: [&str; 6] = ["insert", "index", "rows.u8bin", "--ids", "ids", "--u
 /// The most rows that one sync makes durable (`BATCH` of `update/direct` and of
 /// `update/live/changes.rs`).
 ///
-/// A sync during a shut-down of ext4 can succeed although its write is lost, in 2 of 40 shut-downs:
-/// the aborted journal has dropped the transaction. So the last acknowledged batch may be lost, but
-/// no earlier one, which was synced before a successful write.
+/// During a shut-down of ext4, a sync can succeed although its write is lost, because the aborted
+/// journal has dropped the transaction. This happened in 2 of 40 shut-downs. So the last
+/// acknowledged batch may be lost. Earlier batches stay, because another write has succeeded after
+/// their sync.
 fn batch(way: &str) -> usize {
     match way {
         "merge" => 256,
@@ -227,7 +228,8 @@ fn a_shut_down_keeps_what_waits_for_a_merge() {
     shut_down_in_the_middle("stratann", "merge");
 }
 
-/// Leaves `but` KiB free. The size is small, in case the file system is not mounted.
+/// Fills the disk, and leaves `but` KiB free. The size is bounded, in case the file system is not
+/// mounted.
 fn fill(place: &Place, but: u64) -> PathBuf {
     use std::io::Write;
     let path = place.path("disk/ballast");
@@ -308,7 +310,7 @@ fn deletes_go_on_when_a_disk_is_full() {
             let words = ["delete", "index", "gone", "--json", "--update", way];
             changed(place.run(&words))
         };
-        // The index is a copy, so it has no reserved space before the first change.
+        // The index is a copy. Its first change reserves space for deletes.
         let mut there = BUILT as u64 - 1;
         assert_eq!(delete(b"1\n"), [0, 1, there], "{at}");
         let ballast = fill(&place, 0);

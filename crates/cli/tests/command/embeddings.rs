@@ -29,7 +29,7 @@ fn put(place: &Place, name: &str, columns: &[Column]) {
     place.write(name, &bytes);
 }
 
-/// The same rows are in `base.fbin`, `ids` and `docs.jsonl`.
+/// `docs.parquet` has the same rows as `base.fbin`, `ids` and `docs.jsonl` together.
 fn documents() -> Place {
     let place = Place::new();
     let base = f32s(ROWS, DIM, 1, None);
@@ -288,7 +288,7 @@ fn a_row_that_is_no_vector_is_refused_by_its_number() {
     );
     build(&place, "some.parquet", "index", &["--vectors", "v"])
         .refused(1, &["no rows", "stratann create"]);
-    // An insert that runs every night may have no rows.
+    // An insert without rows succeeds, because a nightly insert may have none.
     let create = ["create", "index", "-d", "2"];
     place.run(&create).done();
     let insert = ["insert", "index", "some.parquet", "--vectors", "v"];
@@ -373,7 +373,7 @@ fn options_that_fit_no_column_are_told_with_those_that_do() {
     place.run(&insert).refused(2, &["--vectors: \"embedding\""]);
 }
 
-/// The last row is no vector, but no error mentions it.
+/// The last row of the file is no vector. Other checks fail first, so no error mentions this row.
 #[test]
 fn a_file_is_copied_after_all_else_was_checked() {
     let place = documents();

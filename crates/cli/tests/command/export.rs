@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::support::{Place, ROWS, u8s};
 
-/// The results are exact, since the list has all vectors.
+/// The list has all vectors, so the results are exact.
 fn answers(place: &Place, index: &str) -> Vec<u8> {
     let out = format!("{index}.answers.bin64");
     let words = [
@@ -133,7 +133,8 @@ fn the_truth_of_an_index_with_wide_ids_has_them() {
         place.run(&words)
     };
     truth("truth.bin").refused(2, &["an id is 50000", ".bin64"]);
-    // The computation itself would fail because of the zero vectors.
+    // The zero vectors make the computation fail, so an error about ids shows that the ids were
+    // checked before.
     place.write("zero.u8bin", &[&u8s(3, 16, 7)[..8], &[0; 48]].concat());
     place.write("wide.ids", b"1 2 5000000000");
     for ids in [["--first-id", "4294967293"], ["--ids", "wide.ids"]] {

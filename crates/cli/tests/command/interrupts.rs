@@ -58,7 +58,7 @@ fn left_at_a_signal(place: &Place, words: &[&str]) {
     );
 }
 
-/// The output has more bytes than a pipe can hold.
+/// With this many results of each query, the output has more bytes than a pipe can hold.
 const LONG: &str = "100";
 
 #[test]

@@ -79,7 +79,8 @@ fn every_layout_and_compression() {
         let human = place.run(&["stats", "index"]).done().stdout;
         assert!(human.contains(layout), "{what}: {human}");
 
-        // One batch ranks all vectors exactly; the first of several could end the ranking.
+        // A single batch re-ranks all vectors. With several batches, re-ranking could end after the
+        // first.
         let exact = place.search(&["--list", "1000", "--benefit", "0", "--rerank-batch", "1000"]);
         match layout {
             // The search reads no trailing parts of candidates whose rank is certain.
@@ -182,7 +183,8 @@ fn a_cache_saves_reads_and_finds_the_same() {
                 hits(&with) > 0.0 && reads(&with) < reads(&without),
                 "{what}"
             );
-            // The search reads every record from the cache, so recall 1 shows that they are right.
+            // The search reads every record from the cache, so recall 1 shows that the cached
+            // records are right.
             let exact = search(&[&cache[..], &["--list", "1000", "--benefit", "0"]].concat());
             assert!(hits(&exact) > 100.0, "{what}");
             assert_eq!(exact["recall"], 1.0, "{what}");
@@ -253,7 +255,8 @@ fn a_search_stops_early_if_it_is_told_to() {
         let late = place.search(&words);
         let early = place.search(&[&words[..], &["--stop-early"]].concat());
         assert!(of(&early, "hops") < of(&late, "hops"), "{early} {late}");
-        // In the layout decoupled, lists fill few pages, most of which every search reads.
+        // In the layout decoupled, the lists fill few pages, and each search reads most of them, so
+        // reads are not compared.
         if layout == "packed" {
             assert!(
                 of(&early, "graph_reads") < of(&late, "graph_reads"),
@@ -294,7 +297,7 @@ fn what_is_inserted_beside_leading_parts_is_found_exactly() {
     assert!(json["direct"].is_null(), "{json}");
     place.run(&["verify", "index"]).done();
     let json = place.run(&["compact", "index", "--json"]).done().json();
-    // Direct inserts put the waiting vectors in before the merge.
+    // Before the merge, direct inserts add the waiting vectors to the index.
     assert_eq!(json["compact"]["direct"], 250, "{json}");
     assert_eq!(json["vectors"], 1_250, "{json}");
     place.run(&["verify", "index"]).done();

@@ -1,5 +1,5 @@
-//! Runs the `stratann` command as a user does. All tests are in one binary, since each links the
-//! whole engine.
+//! Runs the `stratann` command as a user does. All tests are in one binary, because each binary
+//! links the whole engine.
 
 #![forbid(unsafe_code)]
 

@@ -25,9 +25,9 @@ fn fixture(name: &str) -> PathBuf {
 /// The budget's bytes for files and libraries (`PROGRAM` in the engine's `plan.rs`).
 const FILES: u64 = 6_000_000;
 
-/// The peak is sampled, since the kernel does not report it after the end of the process. Pages of
-/// files count at most as `FILES`, since their number varies with the page cache (6.8 MB or 8.0
-/// MB).
+/// Samples the peak memory, because the kernel does not report it after the end of the process.
+/// Pages of files count at most as `FILES`, because their number varies with the page cache (6.8 MB
+/// or 8.0 MB).
 fn peak(child: &mut Child) -> u64 {
     let status = format!("/proc/{}/status", child.id());
     let (mut most, mut files) = (0, 0);
@@ -53,8 +53,8 @@ enum Ended {
 }
 
 /// The memory also depends on the kernel's treatment of pages. So a process over its budget has two
-/// more tries, each after `anew`: the result is the smallest peak, minus their spread (at most 3 %
-/// of the budget).
+/// more tries, and `anew` precedes each try. The result is the smallest peak, minus the spread of
+/// the peaks (at most 3 % of the budget).
 fn within(program: &Path, place: &Place, words: &[&str], bytes: u64, anew: impl Fn()) -> Ended {
     let mut peaks = Vec::new();
     while peaks.len() < 3 {
@@ -69,7 +69,8 @@ fn within(program: &Path, place: &Place, words: &[&str], bytes: u64, anew: impl 
     Ended::Done(least - (most - least).min(bytes * 3 / 100))
 }
 
-/// The planned parts, without the unused one, do not depend on the kernel.
+/// Checks the planned parts of the memory. Unlike a measured peak, the plan does not depend on the
+/// kernel.
 #[track_caller]
 fn planned_within(program: &Path, place: &Place, index: &str, budget: &str, bytes: u64) {
     let output = Command::new(program)
@@ -85,7 +86,7 @@ fn planned_within(program: &Path, place: &Place, index: &str, budget: &str, byte
     assert_eq!(plan["budget"], bytes, "{index}: {plan}");
     let parts = plan.as_object().unwrap().iter();
     let parts = parts.filter(|(name, _)| !["budget", "unused"].contains(&name.as_str()));
-    // Shares and predictions are floats.
+    // Shares and predictions are floats, and take no part of the budget.
     let taken: u64 = parts.filter_map(|(_, part)| part.as_u64()).sum();
     assert!(taken > 1_000_000 && taken <= bytes, "{index}: {plan}");
 }

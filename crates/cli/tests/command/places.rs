@@ -67,7 +67,7 @@ fn every_command_that_opens_an_index_reads_it_where_it_is_told_to() {
     place.run(&["verify", "a.idx"]).done();
     let damaged = place.run(&["verify", "a.idx", "--place", both]);
     assert_eq!(damaged.status, Some(1), "{damaged:?}");
-    // The index is intact, and `copies --remove` is the remedy.
+    // Only the copy is damaged, so the remedy is `copies --remove`.
     assert!(
         !damaged.stderr.contains("repair") && damaged.stderr.contains("--remove"),
         "{damaged:?}"
@@ -232,7 +232,7 @@ fn an_index_is_searched_in_the_memory_of_another_process() {
             "{said}"
         );
     }
-    // A server that others can reach needs a secret.
+    // Without a given secret, a server on loopback has the user's secret, and so have its clients.
     let server = Server::start(&place, &["--listen", "127.0.0.1:0"], None);
     let text = format!("topology=remote:{}/photos", server.address);
     place.run(&["verify", "a.idx", "--place", &text]).done();
@@ -261,6 +261,7 @@ fn an_index_is_searched_in_the_memory_of_another_process() {
             .run(&["verify", "a.idx", "--place", &through])
             .refused(1, &["without UCX", "--features ucx"]);
     }
+    // A server that other machines can reach needs a given secret.
     let open = ["memory-server", "--bytes", "1MiB", "--listen", "0.0.0.0:0"];
     place.run(&open).refused(2, &["secret", "127.0.0.1"]);
 }

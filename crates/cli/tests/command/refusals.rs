@@ -335,7 +335,8 @@ fn what_is_no_index() {
         on("base.u8bin").refused(1, &["base.u8bin"]);
         on("empty").refused(1, &["not an index"]);
     }
-    // Only `search` and `stats` accept a directory; other errors name an index in it.
+    // Only `search` and `stats` accept a directory of indexes. The errors of other commands name an
+    // index in the directory.
     place.write("some.ids", b"1 2 3\n");
     for words in [
         &["verify", "."][..],
@@ -394,7 +395,8 @@ fn what_may_not_be_read_is_not_called_damaged() {
     };
     // Root can read every file, so another user runs a copy of the command.
     let root = fs::metadata(place.path("index")).unwrap().uid() == 0;
-    // If this process wrote the copy, another test's command could inherit the open file.
+    // The program `cp` makes the copy. If this process wrote it, another test's command could
+    // inherit the open file.
     let copy = std::process::Command::new("cp")
         .arg(env!("CARGO_BIN_EXE_stratann"))
         .arg(place.path("stratann"))

@@ -1,6 +1,6 @@
 //! When the system refuses memory (`ulimit -v`), a command ends with an exit status, never by a
 //! signal, and an existing index is unchanged. Each command runs under many limits, from the
-//! smallest under which the program starts to the first under which the command succeeds, since
+//! smallest under which the program starts to the first under which the command succeeds, because
 //! limits differ by machine, compiler and profile.
 
 use std::collections::BTreeMap;

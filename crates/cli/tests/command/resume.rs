@@ -24,7 +24,7 @@ const BUILD: [&str; 11] = [
 /// The build writes a savepoint wherever it can.
 const RESUME: [&str; 3] = ["--resume", "--savepoint-seconds", "0"];
 
-/// A build may end before the kill.
+/// The most attempts to kill a build, which may end before the kill.
 const TRIES: usize = 20;
 
 fn place() -> Place {
@@ -42,7 +42,7 @@ fn start(place: &Place, more: &[&str]) -> Child {
 #[derive(Clone, Copy, PartialEq)]
 enum End {
     Kill,
-    /// SIGTERM stops the build in order.
+    /// SIGTERM, after which the build cleans up and ends.
     Term,
 }
 

@@ -49,7 +49,8 @@ pub fn u8s(rows: usize, dim: usize, seed: u64) -> Vec<u8> {
     )
 }
 
-/// The floats are between -1 and 1. `strange` replaces one of them.
+/// The floats are between -1 and 1. `strange` is the position of a float, and another value for
+/// this float.
 pub fn f32s(rows: usize, dim: usize, seed: u64, strange: Option<(usize, f32)>) -> Vec<u8> {
     let mut next = numbers(seed);
     let mut values: Vec<f32> = (0..rows * dim)
@@ -79,7 +80,8 @@ impl Place {
         place
     }
 
-    /// A folder of real descriptors `photos.u8bin`, queries `asked.u8bin` and `truth.bin`.
+    /// A folder with real descriptors `photos.u8bin`, queries `asked.u8bin`, and the true
+    /// neighbours `truth.bin`.
     pub fn with_photos() -> Place {
         let place = Place::new();
         for (fixture, name, rows) in [

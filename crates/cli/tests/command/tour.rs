@@ -312,7 +312,7 @@ fn a_recall_is_reached_with_the_smallest_list() {
             "--find-list",
         ])
         .refused(2, &["--truth"]);
-    // With so few vectors, `--recall` compares all.
+    // With so few vectors, a search with `--recall` compares the query with all vectors.
     let all = place.run(&[&search[..], &["--recall", "0.9"]].concat());
     assert!(all.done().json_lines()[0]["recall"].as_f64().unwrap() > 0.99);
     place
@@ -362,7 +362,8 @@ fn ways_to_search_agree() {
         let words = [&["--strategy", "best-first"][..], words].concat();
         assert_eq!(answers("other.bin", &words), plain, "{words:?}");
     }
-    // The results of a pipelined search depend on this order, so its recall is compared.
+    // The results of a pipelined search depend on the order in which reads complete, so only its
+    // recall is compared.
     place
         .run(&["truth", "base.u8bin", "queries.u8bin", "truth.bin"])
         .done();

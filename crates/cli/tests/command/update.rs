@@ -1,5 +1,5 @@
-//! Changes of an index whose inserted vectors wait in the log for a merge, with their errors and
-//! kills. `direct.rs` tests direct inserts.
+//! Tests changes of an index whose inserted vectors wait in the log for a merge, the errors of such
+//! changes, and kills during them. `direct.rs` tests direct inserts.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -60,12 +60,12 @@ pub fn place(preset: &str) -> Place {
     place
 }
 
-/// With this option, vectors wait in the log.
+/// Adds the option with which inserted vectors wait in the log.
 fn merging<'a>(words: &[&'a str]) -> Vec<&'a str> {
     [words, &["--update", "merge"]].concat()
 }
 
-/// The results are nearest first, from the file of `--out`.
+/// The results of each query, nearest first, from the file of `--out`.
 pub fn answers(place: &Place, queries: &str) -> Vec<Vec<(u64, f32)>> {
     answers_of(place, queries, "100")
 }
@@ -108,7 +108,8 @@ pub fn answers_in(place: &Place, file: &str) -> Vec<Vec<(u64, f32)>> {
     pairs.chunks(k).map(<[_]>::to_vec).collect()
 }
 
-/// The path to some nodes is long in a graph of several threads, so a long list is used.
+/// A search finds almost all rows. In a graph that several threads have built, the path to some
+/// nodes is long, so a second search with a long list must find the rest.
 #[track_caller]
 pub fn all_found(place: &Place, queries: &str, ids: impl IntoIterator<Item = u64>, at: &str) {
     let ids: Vec<u64> = ids.into_iter().collect();
@@ -295,7 +296,8 @@ fn insert_delete_upsert_compact() {
     };
     nowhere(&place);
 
-    // The ids are of a merged, a logged, a deleted and no vector.
+    // The ids belong to a vector in the checkpoint, a vector in the log, a deleted vector, and no
+    // vector.
     let replaced = [10, 2_010, 0, 7_000];
     place.write("upsert.ids", &lines(replaced));
     place.write("upsert.u8bin", &rows(3_000, 4));
@@ -342,7 +344,8 @@ fn insert_delete_upsert_compact() {
         "vectors_rewritten",
     ];
     assert_eq!(keys(report), expected);
-    // A codebook fits so few rows almost exactly, so the merge trains a new one.
+    // The codebook of the build fits its few rows almost exactly, and other rows worse, so the
+    // merge trains a new one.
     assert_eq!(report["codebook"], "trained");
     assert_eq!(compacted["vectors"], 2_303);
     let parts = ["vectors", "merged", "direct", "removed"].map(|key| report[key].as_u64().unwrap());
@@ -371,7 +374,8 @@ fn insert_delete_upsert_compact() {
 
 #[test]
 fn every_preset_takes_changes_and_merges_them() {
-    // Whether the method inserts directly; in some layouts, vectors wait instead.
+    // The preset, the update method, and whether inserts are direct. In some layouts, inserted
+    // vectors wait for a merge instead.
     let ways = [
         ("stratann", None, true),
         ("stratann", Some("merge"), false),
@@ -384,7 +388,7 @@ fn every_preset_takes_changes_and_merges_them() {
         ("aisaq", Some("relocate"), false),
         ("decouplevs", None, false),
         ("decouplevs", Some("accumulate"), true),
-        // The entries above have each layout and each update method.
+        // The entries above cover each layout and each update method.
         ("stratann", Some("relocate"), true),
         ("stratann", Some("in-place"), true),
         ("odinann", Some("accumulate"), true),
@@ -546,7 +550,7 @@ fn values_that_are_no_vectors() {
     place
         .run(&["build", "base.fbin", "index", "--degree", "8"])
         .done();
-    // The last row is invalid, so all rows are checked first.
+    // The last row is invalid. All rows are checked before the first insert, so no row is inserted.
     place.write("nan.fbin", &f32s(600, 16, 2, Some((599 * 16, f32::NAN))));
     place
         .run(&["insert", "index", "nan.fbin"])
@@ -584,7 +588,7 @@ fn one_process_changes_while_others_read() {
     assert_eq!(changed(place.run(&insert)), [2, 0, 2_001]);
 }
 
-/// `blocks` has units of 512 bytes.
+/// Runs the command with a limit of `blocks` blocks of 512 bytes on the size of files.
 pub fn with_files_up_to(place: &Place, blocks: u32, words: &[&str]) -> Ran {
     let script = format!("ulimit -f {blocks}; exec \"$0\" \"$@\"");
     let output = std::process::Command::new("sh")
@@ -688,7 +692,8 @@ fn a_killed_insert_keeps_what_was_logged() {
             let wanted = u64::from(next()) % (900 * 150);
             let more = Duration::from_micros(u64::from(next()) % 3_000);
             let ended = logged_or_ended(&place, &mut child, before + wanted);
-            // The insert would be refused if the index had kept a later row, whose id it has.
+            // If the index had rows beyond the rows counted here, the insert would repeat their ids
+            // and be refused.
             assert!(ended.is_none_or(|status| status.success()), "{ended:?}");
             std::thread::sleep(more);
             let (files, bytes) = logs(&place);
@@ -710,8 +715,9 @@ fn a_killed_insert_keeps_what_was_logged() {
             // bytes and a vector, rounded up to a multiple of eight bytes.
             let record = (28 + DIM as u64).next_multiple_of(8);
             let whole = |bytes: &u64| bytes.saturating_sub(12_288) / record;
-            // A log begins with records of the previous log that may not be durable, so the number
-            // of records follows from its first sequence number, at byte 64.
+            // The first records of a log repeat records of the previous log that may not be durable
+            // there. So the number of records follows from the log's first sequence number, at byte
+            // 64.
             let begins = |name: &String| {
                 let log = fs::read(place.path("index").join(name)).ok()?;
                 let first = log.get(64..72)?.try_into().ok()?;
@@ -736,10 +742,10 @@ fn a_killed_insert_keeps_what_was_logged() {
     }
 }
 
-/// Both checkpoints have the same vectors.
+/// The checkpoints before and after the merge have the same vectors.
 #[test]
 fn a_killed_merge_changes_nothing() {
-    // With direct inserts the vectors are in the checkpoint.
+    // With direct inserts, the inserted vectors are in the checkpoint, and not in the log.
     for (preset, way, before) in [
         ("stratann", "merge", (2_000, 300, 100)),
         ("stratann", "accumulate", (2_300, 0, 100)),
@@ -801,7 +807,7 @@ fn kill_merges(preset: &str, way: &[&str], before: (u64, u64, u64)) {
         );
         verified(&place);
         all_found(&place, "new.u8bin", 2_000..2_300, &at);
-        // The next merge removes the files of the killed one.
+        // The next merge removes the files of the killed merge.
         run(&["compact", "index"]);
         assert_eq!(
             (counts(&place), verified(&place)),

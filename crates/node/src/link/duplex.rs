@@ -40,7 +40,7 @@ impl Tls {
         self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// After a time limit, the next call sends the remaining encrypted bytes first.
+    /// If the time limit ends a call, the next call first sends the remaining encrypted bytes.
     fn send(&self, bytes: &[u8], until: Option<Instant>) -> io::Result<Sent> {
         let mut outgoing = self.outgoing();
         let Outgoing { socket, records } = &mut *outgoing;

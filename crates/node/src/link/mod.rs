@@ -13,14 +13,14 @@
 //! write.
 //!
 //! A turn begins when its worker is notified. A message waits only for turns that began before it
-//! was queued, and for a write in progress. If the queue has about half as many messages as queries
-//! may be in flight, it is written without waiting.
+//! was queued, and for a write in progress. When the queue has about half as many messages as
+//! queries may be in flight, a thread writes the queue without waiting.
 //!
 //! A storage thread writes the replies of one turn of its executor together
 //! ([`after_turn`](stratann_tier::after_turn)).
 //!
-//! An outbox that *hands over* never lets its thread wait for a peer: after some milliseconds, a
-//! new thread writes the bytes, until the peer has received all.
+//! An outbox that *hands over* does not make the calling thread wait for a slow peer. After some
+//! milliseconds, a new thread writes the remaining bytes.
 //!
 //! The peer reads all messages of a write at once and answers them together, so batches form in
 //! both directions.
@@ -56,7 +56,7 @@ pub struct Counts {
     bytes_received: AtomicU64,
 }
 
-/// The messages on connections, up to the moment of the call.
+/// The counts of messages on connections, at the time of the call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Messages sent.
@@ -119,7 +119,8 @@ pub(crate) struct Outbox {
     counts: Arc<Counts>,
     /// The time of the last received bytes, in microseconds on the reader's clock.
     heard: AtomicU64,
-    /// If a new thread may continue writes: this outbox, and the time for each piece.
+    /// If a new thread may continue a slow write: this outbox, and the time that the peer has for
+    /// each piece.
     behind: Option<(Weak<Outbox>, Duration)>,
 }
 
@@ -128,7 +129,7 @@ fn all(sender: &mut Sender, bytes: &[u8]) -> bool {
     let mut at = 0;
     loop {
         let end = bytes.len().min(at + PIECE);
-        // Encrypted bytes may remain, so even an empty piece is sent.
+        // Encrypted bytes of an earlier call may remain, so even an empty piece is sent.
         if !sender.send(&bytes[at..end]).is_ok_and(|sent| sent.whole) {
             return false;
         }
@@ -223,12 +224,12 @@ impl Outbox {
         queue
     }
 
-    /// Sends frames, now or with turns in progress. A failed write closes the connection.
+    /// Sends frames, now or when the turns in progress end. A failed write closes the connection.
     pub(crate) fn post(&self, bytes: &[u8]) {
         self.flush(self.add(bytes));
     }
 
-    /// [`send`](Self::send) must follow soon.
+    /// Only queues the bytes. The caller must soon call [`send`](Self::send).
     pub(crate) fn lay(&self, bytes: &[u8]) {
         drop(self.add(bytes));
     }
@@ -365,7 +366,8 @@ pub(crate) struct Turn<'a> {
 impl Turn<'_> {
     pub(crate) fn end(self, frames: &[u8]) {
         let outbox = self.outbox;
-        // One write sends these frames with the waiting messages, since the turn has not ended.
+        // The turn ends only after this call, so one write sends these frames and the waiting
+        // messages.
         drop(outbox.add(frames));
         drop(self);
     }

@@ -1,13 +1,13 @@
 //! The changes that compute servers requested from storage. Storage makes each change at most once,
-//! and makes no withdrawn change.
+//! and does not make a withdrawn change.
 //!
-//! A client without an answer asks again, perhaps through another compute server. A late request of
-//! a withdrawn change must not undo a later change of the same client.
+//! A client without an answer asks again, perhaps through another compute server. If a request for
+//! a withdrawn change arrives late, it must not undo a later change of the same client.
 //!
 //! So clients number their changes, and each request lists the changes that its client still waits
 //! for ([`Wanted`]), as in Lee et al., *Implementing Linearizability at Large Scale and Low
 //! Latency*, SOSP 2015, §3. Storage keeps the outcome of each wanted change, even a failure. To any
-//! other change it answers [`Reason::Over`].
+//! other change, storage answers [`Reason::Over`].
 //!
 //! After a restart, storage knows no changes. So a token names the run of storage that is to make
 //! the change, and every other run refuses the token. Only the client knows whether to send the
@@ -18,23 +18,23 @@
 //! progress.
 //!
 //! When storage forgets clients, another *run* begins in the same process, and refuses their
-//! changes as changes of an earlier run. So the client learns that an earlier run may have made the
-//! change. Other clients keep their run.
+//! changes as changes of an earlier run. So these clients learn that an earlier run may have made
+//! the change. Other clients keep their run.
 //!
-//! **Guarantees.** After a call of a client has returned:
+//! **Guarantees** after a call of a client has returned:
 //!
 //! - With an answer: the change is durable, this run of storage made it once, and never makes it
 //!   again.
-//! With a failure or an interruption: storage does not make the change after a later acknowledged
-//! change of the same client, nor after it has confirmed the withdrawal
-//! ([`Message::GiveUp`](crate::wire::Message::GiveUp)). A client whose call ends in this way sends
-//! that message and waits briefly. Without an answer, storage may still make the change, perhaps
-//! after another client's change.
-//! Compute servers ask for a change for as long as its client said that it would wait, 30 s by
-//! default, or until the client disconnects. Storage counts that time from the arrival of a
-//! request, since a request can stay in a connection's buffers for any time.
-//! If a client dies without a message, storage still makes the changes that it received before the
-//! connection ended.
+//! - After a failure or an interruption: storage does not make the change after a later
+//!   acknowledged change of this client, nor after storage has confirmed the withdrawal
+//!   ([`Message::GiveUp`](crate::wire::Message::GiveUp)). A client whose call ends in this way
+//!   sends that message and waits briefly. Without an answer, storage may still make the change,
+//!   perhaps after another client's change.
+//! - Compute servers ask for a change for as long as its client said that it would wait, 30 s by
+//!   default, or until the client disconnects. Storage counts that time from the arrival of a
+//!   request, because a request can stay in a connection's buffers for any time.
+//! - If a client dies without a message, storage still makes the changes that it received before
+//!   the connection ended.
 //!
 //! Not guaranteed: if storage is killed between a change and its answer, the next run makes the
 //! change again if the client still waits. The reply says so
@@ -45,7 +45,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::wire::{Changed, Reason, Token, Wanted};
 
-/// The largest number of known clients, far more than connect while a change is requested.
+/// The most clients that storage remembers, far more than connect during one change.
 const MOST: usize = 1 << 16;
 /// The most changes that clients wait for: about 15 MB, or 60 MB with long error texts.
 const MOST_OPEN: usize = 1 << 18;
@@ -55,7 +55,7 @@ const MOST_KEPT: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Made(Changed),
-    /// Storage did not make the change, or only a part.
+    /// Storage made no part, or only a part, of the change.
     Not(Reason, Box<str>),
 }
 
@@ -90,7 +90,7 @@ pub(super) enum Known {
     /// The change waits, or is being made.
     Going,
     Ended(End),
-    /// The change is for another run; the reply may name this run.
+    /// The change is for another run. The number is the current run, which the reply may name.
     OtherRun(u64),
 }
 
@@ -146,7 +146,7 @@ impl Client {
         stages.any(|stage| matches!(stage, Stage::Waits | Stage::Made))
     }
 
-    /// Lists may arrive out of order. A change that is being made stays, since it has not ended.
+    /// Lists may arrive out of order. A change that is being made stays, because it has not ended.
     fn hear(&mut self, wanted: &Wanted<'_>) {
         let before = self.newest;
         self.open.retain(|&number, stage| {
@@ -171,7 +171,7 @@ impl Changes {
     /// changes. A single client may wait for more.
     pub fn bounded(run: u64, clients: usize, open: usize) -> Changes {
         let kept = Clients {
-            // A client that knows no run sends 0.
+            // No run has the number 0, which a client sends if it knows no run.
             run: run.max(1),
             most: (clients, open),
             open: 0,
@@ -188,7 +188,8 @@ impl Changes {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// If new, the caller calls [`starts`](Self::starts), or [`back`](Self::back) if it is full.
+    /// After [`Known::New`], the caller calls [`starts`](Self::starts) before it makes the change,
+    /// or [`back`](Self::back) if it has no space for the change.
     pub(super) fn begin(&self, token: Token, wanted: &Wanted<'_>) -> Known {
         let mut kept = self.kept();
         if let Some(run) = kept.hear(token, wanted) {
@@ -276,7 +277,8 @@ impl Clients {
         None
     }
 
-    /// Forgets the longest silent clients without a change in progress, and begins another run.
+    /// Begins another run, and forgets the clients that were silent longest and have no change in
+    /// progress.
     fn forget(&mut self, but: u64) {
         let enough = |most: usize| most - most / 8;
         let (clients, open) = (enough(self.most.0), enough(self.most.1));

@@ -1,4 +1,4 @@
-//! A client of a compute server. It tracks each request to its answer or its deadline.
+//! A client of a compute server. The client tracks each request until the answer or the deadline.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -141,7 +141,8 @@ impl Asked {
     }
 }
 
-/// Deadlines sent are earlier by this, so that the server can report why there is no answer.
+/// The deadline that the server gets is earlier by up to this time, so that the server can report
+/// in time why there is no answer.
 const HEARD: Duration = Duration::from_millis(50);
 
 /// The time for which servers forward a withdrawal whose outcome the client does not need.
@@ -202,8 +203,8 @@ impl ClientState {
         }
     }
 
-    /// Declares that the client knows other servers. It then asks a connected or silent server
-    /// whether it can answer now ([`waits`](Self::waits)).
+    /// Declares that the client knows other servers. After connecting, and after a silence, the
+    /// client then asks its server whether the server can answer now ([`waits`](Self::waits)).
     #[must_use]
     pub fn with_others(self) -> ClientState {
         ClientState {
@@ -218,7 +219,7 @@ impl ClientState {
     }
 
     /// Sends a request and returns its number. If a change ends with [`Doubt::Yet`], the caller
-    /// calls [`give_up`](Self::give_up) or [`forget`](Self::forget).
+    /// must call [`give_up`](Self::give_up) or [`forget`](Self::forget).
     pub fn ask(
         &mut self,
         now: Duration,
@@ -262,7 +263,7 @@ impl ClientState {
         };
         self.requests.insert(id, request);
         if self.up {
-            // Only changes need the list, which takes time with thousands of searches in flight.
+            // With thousands of searches in flight, this list takes time, and only changes need it.
             let wants = change.map(|_| self.wants()).unwrap_or_default();
             if let Some(request) = self.requests.get_mut(&id) {
                 request.send(now, id, &wants, out);
@@ -280,7 +281,8 @@ impl ClientState {
         Wants::new(self.client, self.newest, numbers.collect())
     }
 
-    /// Drops a request. A change is withdrawn now, and again with the next change.
+    /// Drops a request. If the request is a change, withdraws the change now, and again with the
+    /// next change.
     pub fn forget(&mut self, id: u64, out: &mut Vec<u8>) {
         let Some(meant) = self.ended(id).filter(|_| self.up) else {
             return;
@@ -294,18 +296,19 @@ impl ClientState {
         }
     }
 
-    /// Removes a request. Returns its change if the outcome is not known.
+    /// Removes a request. If the request is a change whose outcome is not known, returns the
+    /// change.
     fn ended(&mut self, id: u64) -> Option<Meant> {
         let asked = self.requests.remove(&id);
         let asked = asked.and_then(|request| request.change);
         asked.or_else(|| self.open.remove(&id))
     }
 
-    /// Withdraws a change that storage has not begun, asks for its outcome, and returns this
-    /// request's number.
+    /// Asks storage to withdraw a change, if storage has not begun it, and to report the outcome.
+    /// Returns the number of this request.
     ///
-    /// The request ends with [`Outcome::Changed`] or the possible effects ([`Failure::doubt`]).
-    /// Returns `None` if storage cannot have made the change.
+    /// The request ends with [`Outcome::Changed`], or with a failure that names the possible
+    /// effects ([`Failure::doubt`]). Returns `None` if storage cannot have made the change.
     pub fn give_up(
         &mut self,
         now: Duration,
@@ -354,7 +357,8 @@ impl ClientState {
         frame: &Frame<'_>,
     ) -> Result<Option<Ended>, WireError> {
         let message = Message::decode(frame)?;
-        // The server is alive. If there are other servers, only answers restart the time limits.
+        // The frame shows that the server is alive. If there are other servers, only answers to
+        // requests restart the time limit.
         if !self.others || self.requests.contains_key(&frame.head.id) {
             self.unanswered = self.unanswered.map(|_| now);
         }
@@ -435,7 +439,8 @@ impl ClientState {
             .extend(ended.change.filter(|_| open).map(|meant| (id, meant)));
     }
 
-    /// The time without an answer to a request or [`probe`](Self::probe), if there are requests.
+    /// The time since which the server has answered no request and no [`probe`](Self::probe), if
+    /// there are requests.
     pub fn unanswered(&self) -> Option<Duration> {
         let since = self.probed.or(self.unanswered);
         since.filter(|_| !self.requests.is_empty())
@@ -446,7 +451,8 @@ impl ClientState {
         self.waits.take()
     }
 
-    /// Asks for a sign of life. Returns false if an earlier call has no answer yet.
+    /// Asks for a sign of life. Returns false without a connection, or if an earlier call has no
+    /// answer yet.
     pub fn probe(&mut self, now: Duration, out: &mut Vec<u8>) -> bool {
         if self.probed.is_some() || !self.up {
             return false;
@@ -517,9 +523,10 @@ impl Request {
         };
         match refused {
             Some(Reason::Invalid | Reason::GivenUp) => meant.refused(),
-            // Only storage gives this reason, and makes no further part of the change.
+            // This reason comes from storage, which makes no further part of the change.
             Some(Reason::Failed) => Doubt::Perhaps,
-            // The run that was to make the change has ended or has forgotten it.
+            // The run of storage that was to make the change has ended, or has forgotten the
+            // change.
             Some(Reason::OtherState | Reason::Over) => Doubt::Perhaps,
             _ => meant.doubt(),
         }

@@ -2,7 +2,8 @@
 //! ranking by storage. Changes are forwarded to storage.
 //!
 //! A worker has a few searches in flight, its *coroutines* (§4.1). Workers share only the low codes
-//! ([`Shelf`]). The lower 16 bits of an id are the worker's lane, to which its reply goes.
+//! ([`Shelf`]). The lower 16 bits of a request's id are its *lane*: the number of the worker that
+//! gets the reply.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,12 +30,13 @@ pub struct ComputeOptions {
     pub narrowing: Narrowing,
     /// The most bytes of low codes. Codes of unpopular nodes stay on the memory server (§3.3).
     pub low_memory: u64,
-    /// The time after which an unanswered message is repeated; it doubles each time.
+    /// The time after which an unanswered message is repeated. The time doubles with each
+    /// repetition.
     pub retry: Duration,
     /// The time after which a connection without any reply counts as dead ([`Out::memory_silent`]).
     pub silence: Duration,
     /// The interval at which the worker tells storage which state the memory server has, so that
-    /// storage keeps it. [`Duration::MAX`] means never.
+    /// storage keeps this state. [`Duration::MAX`] means never.
     pub vouch: Duration,
     /// The memory server's name in error texts.
     pub memory: String,
@@ -97,7 +99,7 @@ impl<L: LowHalf> Worker<L> {
     /// Whether the worker can begin one more search at once (§4.3).
     pub fn has_room(&self) -> bool {
         let most = self.common.options.in_flight.max(1);
-        // Another worker may have a memory server that answers.
+        // Without memory server or codes, the worker leaves the search to other workers.
         let begins = self.common.memory.up && self.common.low.is_some();
         let searches = || self.busy().filter(|query| !query.request.is_change());
         let walks =
@@ -179,7 +181,7 @@ impl<L: LowHalf> Worker<L> {
         for query in &mut self.queries {
             if query.stage != Stage::Free {
                 let text = "a worker of the compute server failed at this request, or at another request that it handled at the same time";
-                // Storage continues with a change, so the client asks for it again.
+                // Storage may still make the change, so the client asks for the outcome again.
                 let reason = match query.request.is_change() {
                     true => Reason::Busy,
                     false => Reason::Failed,
@@ -210,7 +212,8 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// Called when the memory server is connected. Fetches new low codes if its state differs.
+    /// Called when the memory server is connected. If the memory server's state is not the state of
+    /// the low codes, fetches new codes.
     pub fn memory_up(&mut self, now: Duration, out: &mut Out) {
         self.common.memory.set(true);
         self.common.vouch_from(Some(now));
@@ -219,9 +222,10 @@ impl<L: LowHalf> Worker<L> {
         self.resume(now, Peer::Memory, out);
     }
 
-    /// Called when another worker learnt that the low codes' state is gone. Fetches new codes.
+    /// Called when another worker has learnt that the memory server no longer has the state of the
+    /// low codes. Fetches new codes.
     pub fn outdated(&mut self, now: Duration, out: &mut Out) {
-        // A worker is already fetching new codes, or will after a pause.
+        // If `stale` is set, a worker already fetches new codes, or will after a pause.
         if !self.common.stale {
             self.common.stale = true;
             self.common.renew(now, out);
@@ -499,7 +503,7 @@ impl<L: LowHalf> Worker<L> {
         next.filter(|&next| next < Duration::MAX)
     }
 
-    /// Repeats messages, fails late requests, and adopts low codes of another worker.
+    /// Repeats messages, fails late requests, and adopts low codes that another worker has fetched.
     pub fn timer(&mut self, now: Duration, out: &mut Out) {
         if let Some(loading) = &mut self.common.loading {
             loading.timer(now, &mut out.memory);

@@ -52,8 +52,8 @@ impl Going {
         }
     }
 
-    /// The state that all connections named last, including connections lost within
-    /// [`BACK`](Self::BACK), or `None`.
+    /// The state that all connections named last, or `None` if they differ. Connections that were
+    /// lost within the last [`BACK`](Self::BACK) count.
     pub fn all_by(&self, now: Duration) -> Option<u64> {
         let mut known = self.known();
         known.gone.retain(|&(until, _)| now < until);

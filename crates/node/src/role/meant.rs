@@ -18,7 +18,7 @@ pub enum Doubt {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Meant {
     pub(super) number: u64,
-    /// The run of storage that is to make the change, or 0, for which no run makes a change.
+    /// The run of storage that is to make the change. No run makes a change that is for run 0.
     pub(super) run: u64,
     pub(super) sent: bool,
     pub(super) before: bool,
@@ -33,7 +33,7 @@ impl Meant {
         }
     }
 
-    /// The possible effects after a refusal by a run that never makes the change.
+    /// The possible effects after a refusal by a run of storage that will never make the change.
     pub(super) fn refused(&self) -> Doubt {
         match self.before {
             true => Doubt::Perhaps,
@@ -63,7 +63,7 @@ impl Wants {
     pub(super) fn new(client: u64, mut newest: u64, mut numbers: Vec<u64>) -> Wants {
         numbers.sort_unstable();
         if numbers.len() > MOST_WANTED {
-            // The list ends before the changes over the limit, which are not sent yet.
+            // Changes over the limit are not sent yet, so the list ends before them.
             numbers.truncate(MOST_WANTED);
             newest = numbers.last().copied().unwrap_or(0);
         }

@@ -55,7 +55,7 @@ struct Room {
 }
 
 impl Room {
-    /// Reads the nodes with missing low codes, and the refined or offered nodes.
+    /// Reads the nodes with missing low codes, and the nodes that are to be refined or are offered.
     ///
     /// # Errors
     /// The nodes are no valid set for a collection of `end` nodes.
@@ -86,7 +86,7 @@ impl<H> Clone for Held<H> {
     }
 }
 
-/// The last checkpoint of an index, and the one before it while a server uses it.
+/// The last checkpoint of an index, and the checkpoint before it while a compute server uses that.
 pub struct Checkpoints<H> {
     last: Held<H>,
     before: Option<Held<H>>,
@@ -129,7 +129,8 @@ impl<H: HighHalf> Checkpoints<H> {
         self.before = Some(std::mem::replace(&mut self.last, next));
     }
 
-    /// Drops the checkpoint before the last one; requests for it are then refused.
+    /// Drops the checkpoint before the last one. Requests that name this earlier checkpoint are
+    /// then refused.
     pub fn forget_before(&mut self) {
         self.before = None;
     }
@@ -158,7 +159,7 @@ const COUNTS: &str = "this server is still counting the links to each node, as i
 
 impl<H: HighHalf> MemoryState<H> {
     const SPARE: usize = 64;
-    /// The largest list size and reply of a walk whose buffers are kept.
+    /// The largest list size and reply of a walk whose buffers later walks reuse.
     const SPARE_LIST: usize = 1024;
     const SPARE_ANSWER: usize = 64 << 10;
 
@@ -177,7 +178,8 @@ impl<H: HighHalf> MemoryState<H> {
     }
 
     /// A half whose popularity of nodes a request needs, for
-    /// [`count_popular`](HighHalf::count_popular). Such requests are refused until then.
+    /// [`count_popular`](HighHalf::count_popular). Until the count is complete, such requests are
+    /// refused.
     pub fn take_uncounted(&mut self) -> Option<Arc<H>> {
         self.uncounted.take()
     }
@@ -192,7 +194,7 @@ impl<H: HighHalf> MemoryState<H> {
         knows
     }
 
-    /// Whether the client has used the checkpoint before the last one since the last call.
+    /// Whether the client has used the earlier checkpoint since the previous call of this method.
     pub fn was_behind(&mut self) -> bool {
         std::mem::take(&mut self.behind)
     }
@@ -226,7 +228,7 @@ impl<H: HighHalf> MemoryState<H> {
         }
     }
 
-    /// Processes a frame that names a checkpoint, and appends a reply if its kind gets one.
+    /// Processes a frame. Appends a reply, unless frames of this kind get no reply.
     ///
     /// # Errors
     /// The frame is no message of a compute server. The caller has to close the connection.
@@ -442,7 +444,8 @@ impl<Q> Walk<Q> {
         }
     }
 
-    /// Expands the nearest candidates. Appends their neighbours or the end, and the estimates.
+    /// Expands the nearest candidates. Appends a frame with their adjacency lists and the
+    /// estimates, or with the end of the walk.
     ///
     /// # Errors
     /// The reply exceeds a frame, and would end the connection.

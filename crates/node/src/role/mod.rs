@@ -19,8 +19,9 @@
 //! ```
 //!
 //! A lost message is sent again, after growing pauses, until the query's deadline. If the memory
-//! server no longer knows the query or its checkpoint, the query begins again. Each query either
-//! gets a correct answer or fails by its deadline, and the error names the silent server.
+//! server no longer knows the query, or the checkpoint of the query, the query begins again. Each
+//! query either gets a correct answer or fails by its deadline, and the error names the silent
+//! server.
 //!
 //! **Halves.** The computation of each role is a *half*, behind a trait ([`HighHalf`], [`LowHalf`],
 //! [`Ranker`]), so this module knows neither vectors nor graphs. Messages list nodes in ascending
@@ -69,7 +70,8 @@ pub enum NotChanged {
     /// The change can never be made, and storage made no part of it.
     #[error("{0}")]
     Invalid(String),
-    /// A step failed, perhaps after a part became durable. A repeated request replaces that part.
+    /// A step failed, perhaps after a part became durable. If the client repeats the request,
+    /// storage makes that part again, with the same effect.
     #[error("{0}")]
     Failed(String),
 }
@@ -92,7 +94,8 @@ pub struct Narrowing {
     pub low: f64,
     /// The refinement ratio µ; 0.3 in the paper (§3.1).
     pub ratio: f64,
-    /// The nodes first scored by low codes; 0 begins at the graph's entry node, as in the paper.
+    /// The number of nodes that a search first scores by low codes, to begin its walk near the
+    /// nearest of these nodes. With 0, the walk begins at the graph's entry node, as in the paper.
     pub seeds: usize,
 }
 
@@ -138,25 +141,27 @@ pub trait HighHalf: Send + Sync + 'static {
     /// The centroids of the low codes, for [`LowHalf::load`].
     fn low_centroids(&self) -> Vec<u8>;
 
-    /// Appends the low codes of those `nodes` that are among the `kept` most popular, `low_bytes`
-    /// each. A bit for each node precedes the codes, lowest bit first, unless the collection has at
-    /// most `kept` nodes. A selection needs [`knows_popular`](HighHalf::knows_popular).
+    /// Appends the low codes, of `low_bytes` bytes each, of those `nodes` that are among the `kept`
+    /// most popular nodes of the collection. A node is popular if many adjacency lists contain it.
+    /// If the collection has more than `kept` nodes, a bit for each node (lowest bit first)
+    /// precedes the codes, and the call needs [`knows_popular`](HighHalf::knows_popular).
     ///
     /// # Errors
     /// The popularity of nodes cannot be determined.
     fn low_codes(&self, nodes: Range<u32>, kept: u32, out: &mut Vec<u8>) -> Result<(), HalfError>;
 
-    /// Whether the popularity of nodes is known, or known to be unavailable. In the latter case,
-    /// [`low_codes`](HighHalf::low_codes) of only some nodes fails.
+    /// Whether the count of the popularity of nodes has ended, with or without success. Without
+    /// success, [`low_codes`](HighHalf::low_codes) of only the popular nodes fails.
     fn knows_popular(&self) -> bool;
 
-    /// Counts the popularity for some milliseconds. Returns whether it is known.
+    /// Continues the count of the popularity for some milliseconds. Returns whether the count is
+    /// complete.
     ///
     /// # Errors
     /// The popularity cannot be counted.
     fn count_popular(&self) -> Result<bool, HalfError>;
 
-    /// The bytes of a query as [`LowHalf::sent`] returns it.
+    /// The number of bytes that [`LowHalf::sent`] returns.
     fn query_bytes(&self) -> usize;
 
     /// Begins a query of [`query_bytes`](HighHalf::query_bytes) bytes, with an empty high list.
@@ -165,19 +170,19 @@ pub trait HighHalf: Send + Sync + 'static {
     /// The bytes are no valid query.
     fn begin(&self, query: &mut Self::Query, sent: &[u8], sizes: Sizes) -> Result<(), HalfError>;
 
-    /// Scores ascending, unique nodes by high codes, and inserts them into the high list. Each node
-    /// has the low half's estimate of its distance.
+    /// Scores ascending, unique nodes by high codes, and inserts them into the high list. `nodes`
+    /// has the low half's estimate of each node's distance.
     ///
     /// # Errors
-    /// The half fails. Then the query has ended.
+    /// The half fails. This ends the query.
     fn refine(&self, query: &mut Self::Query, nodes: &[(u32, f32)]) -> Result<(), HalfError>;
 
-    /// Like [`refine`](HighHalf::refine), but first estimates `missing` by low codes, and refines
-    /// the nearest of `missing` and `offered`. Overwrites `estimates` with the estimates up to the
-    /// bound.
+    /// Like [`refine`](HighHalf::refine), but first estimates the distances of `missing` by low
+    /// codes. Then refines the nearest of `missing` and `offered` together. Overwrites `estimates`
+    /// with the estimates of `missing` up to the bound.
     ///
     /// # Errors
-    /// The half fails. Then the query has ended.
+    /// The half fails. This ends the query.
     fn look(
         &self,
         query: &mut Self::Query,
@@ -187,10 +192,11 @@ pub trait HighHalf: Send + Sync + 'static {
     ) -> Result<(), HalfError>;
 
     /// Visits the nearest candidates, at most `beam`, and appends their packed adjacency lists.
-    /// Returns false if no candidate is left. Lists over a frame fail the query.
+    /// Returns false if no candidate is left. If the lists do not fit into a frame, the query
+    /// fails.
     fn advance(&self, query: &mut Self::Query, lists: &mut Vec<u8>) -> bool;
 
-    /// Appends the nearest nodes of the high list that the storage server will rank.
+    /// Appends the nearest nodes of the high list, which storage will rank.
     fn best(&self, query: &Self::Query, nodes: &mut Vec<u32>);
 
     /// The number of distances that the query has computed by high codes so far.
@@ -208,8 +214,8 @@ pub trait LowHalf: Sized + Send + Sync + 'static {
     /// The number of low codes that fit in `bytes`.
     fn room(collection: &Collection, bytes: u64) -> u32;
 
-    /// Builds the half from the memory role's data. `codes` has no gaps. With `bits`, it has only
-    /// the codes of nodes whose bit is set.
+    /// Builds the half from the memory role's data. With `bits`, `codes` has only the codes of the
+    /// nodes whose bit is set, without gaps.
     ///
     /// # Errors
     /// The parts do not belong together.
@@ -220,7 +226,7 @@ pub trait LowHalf: Sized + Send + Sync + 'static {
         codes: Vec<u8>,
     ) -> Result<Self, HalfError>;
 
-    /// The number of nodes whose codes this half has, if others are offloaded.
+    /// The number of nodes whose codes this half has, or `None` if no codes are offloaded.
     fn kept(&self) -> Option<u32>;
 
     /// The bytes of the low codes, and of the table that maps them to nodes.
@@ -229,8 +235,8 @@ pub trait LowHalf: Sized + Send + Sync + 'static {
     /// The collection that is searched.
     fn collection(&self) -> Collection;
 
-    /// Begins a query with a high list of length `list`. Appends the first nodes with estimates, or
-    /// overwrites `missing` if their low codes are offloaded.
+    /// Begins a query with a high list of length `list`. Appends the first nodes, with estimates.
+    /// If their low codes are offloaded, overwrites `missing` with these nodes instead.
     ///
     /// # Errors
     /// The row is no valid query.
@@ -258,8 +264,8 @@ pub trait LowHalf: Sized + Send + Sync + 'static {
 
     /// Appends the nearest unselected nodes of the low list and their distances, at most µ times
     /// the length of the list. Overwrites `missing` with new nodes whose low codes are offloaded.
-    /// Without such nodes, marks the appended nodes as selected; otherwise they are only an offer
-    /// ([`HighHalf::look`]).
+    /// If there are no such nodes, marks the appended nodes as selected. Otherwise, the appended
+    /// nodes are only offered to the high half ([`HighHalf::look`]).
     fn select(&self, query: &mut Self::Query, nodes: &mut Vec<(u32, f32)>, missing: &mut Missing);
 
     /// The number of distances that the query has computed by low codes so far.
@@ -277,15 +283,16 @@ pub trait Ranker: Send + Sync + 'static {
     /// The collection of the last checkpoint of the index.
     fn collection(&self) -> Collection;
 
-    /// The collection of the last checkpoint, or of the one before while some servers use it.
-    /// `None` if this server cannot rank in the state.
+    /// The collection in `state`: the last checkpoint, or the checkpoint before it while a server
+    /// uses that checkpoint. `None` if this server cannot rank in `state`.
     fn collection_of(&self, state: u64) -> Option<Collection>;
 
-    /// Ranks `nodes`, and the vectors in no checkpoint yet, and passes the `k` nearest to `done`.
+    /// Ranks `nodes` and the vectors that are not in a checkpoint yet, and passes the `k` nearest
+    /// to `done`.
     ///
     /// Threads of the ranker call `wanted` before the first read, and do not rank if it is false.
-    /// The nodes are ascending and unique. `done` is called or dropped last, when all else of the
-    /// ranking is freed.
+    /// The nodes are ascending and unique. `done` is called or dropped last, after all other data
+    /// of the ranking is freed.
     ///
     /// # Errors
     /// The ranking cannot begin. `done` is not called in this case.
@@ -299,7 +306,7 @@ pub trait Ranker: Send + Sync + 'static {
     ) -> Result<(), HalfError>;
 
     /// Releases the states that no server has named for a while. Called several times a second,
-    /// never during a change. If all servers name one state, only this state stays.
+    /// never during a change. If all servers name the same state, only this state stays.
     fn tidy(&self, _all_by: Option<u64>) {}
 
     /// Inserts or replaces rows, and deletes ids. On return, the change is durable and visible.

@@ -2,7 +2,7 @@
 
 use crate::wire::{Head, Message, Reason};
 
-/// The bytes that an emptied buffer keeps, since changes need mebibytes and are rare.
+/// An emptied buffer keeps at most this many bytes, because changes need mebibytes and are rare.
 const KEPT: usize = 256 << 10;
 
 /// The frames that a worker sends.
@@ -15,8 +15,8 @@ pub struct Out {
     clients: Vec<u8>,
     /// For each frame: the client, the id of the request, and the end of the frame.
     answered: Vec<(u64, u64, usize)>,
-    /// Whether the other workers have to check the [`Shelf`](super::Shelf), in
-    /// [`Worker::timer`](super::Worker::timer).
+    /// Whether the [`Shelf`](super::Shelf) has new low codes, so that the caller has to call
+    /// [`Worker::timer`](super::Worker::timer) of the other workers.
     pub renewed: bool,
     /// Whether the caller has to replace the connection to the silent memory server.
     pub memory_silent: bool,

@@ -51,7 +51,7 @@ pub(super) struct Query<Q> {
     pub(super) list: u32,
     pub(super) id: u64,
     pub(super) state: u64,
-    /// The result of the walk, or empty before its end.
+    /// The nodes that the walk has found; empty before the end of the walk.
     pub(super) found: Vec<u32>,
     /// The last message, for a repetition.
     pub(super) asked: Vec<u8>,
@@ -68,7 +68,7 @@ pub(super) struct Line {
     pub(super) up: bool,
     /// The time since which the server answered no request. Time without requests does not count.
     pub(super) unanswered: Option<Duration>,
-    /// The server's silence when the worker gave up the last request.
+    /// The length of the server's silence when the worker gave up the last request.
     before: Duration,
 }
 
@@ -108,7 +108,8 @@ impl Line {
     }
 }
 
-/// The share of deleted or replaced nodes that walks find, a moving mean over some tens of walks.
+/// The share of deleted or replaced nodes among the nodes that walks find, as a moving mean over
+/// some tens of walks.
 #[derive(Debug, Default)]
 pub(super) struct Share(f32);
 
@@ -142,7 +143,7 @@ pub(super) struct Common<L> {
     pub(super) storage: Line,
     pub(super) loading: Option<Loading>,
     pub(super) vouching: Vouching,
-    /// Whether the worker needs other low codes, at the time `again`.
+    /// Whether the worker has to fetch other low codes at the time `again`.
     pub(super) stale: bool,
     pub(super) again: Duration,
 }
@@ -187,7 +188,7 @@ impl<Q: Default> Query<Q> {
         }
     }
 
-    /// Frees large buffers, since a change needs up to two mebibytes.
+    /// Frees large buffers, because a change needs up to two mebibytes.
     pub(super) fn free(&mut self) {
         self.stage = Stage::Free;
         self.request.wants = NOTHING;
@@ -265,7 +266,8 @@ impl<L: LowHalf> Common<L> {
         self.ask(now, query, out);
     }
 
-    /// Whether a search walks again with a longer list, since too many results were deleted.
+    /// Whether a search walks again with a longer list, because too many of its results were
+    /// deleted.
     pub(super) fn walks_again(
         &self,
         now: Duration,
@@ -348,8 +350,8 @@ impl<L: LowHalf> Common<L> {
         self.ask(now, query, out);
     }
 
-    /// Never waits, nor repeats the change to a restarted storage server: storage could then make
-    /// it long after the client's reply, and undo later changes.
+    /// Neither waits for a connection nor repeats the change after a restart of storage. Otherwise,
+    /// storage could make the change long after the client got its reply, and undo later changes.
     pub(super) fn change(&mut self, now: Duration, query: &mut Query<L::Query>, out: &mut Out) {
         if !self.storage.up {
             return self.no_storage(query, "is not connected", out);
@@ -394,7 +396,8 @@ impl<L: LowHalf> Common<L> {
         match query.stage {
             Stage::Free => {}
             Stage::Walk(_) | Stage::Rank | Stage::Change => self.ask(now, query, out),
-            // Storage was busy. The connection is the same (`no_storage`).
+            // Storage was busy. The connection is the same, because a lost connection ends the
+            // change (`no_storage`).
             Stage::Held(_) if query.request.is_change() => self.change(now, query, out),
             Stage::Held(_) if !query.found.is_empty() => self.rank(now, query, out),
             Stage::Held(_) => {
@@ -506,7 +509,7 @@ impl<L: LowHalf> Common<L> {
         }
     }
 
-    /// Logs nothing if no code fitted before either.
+    /// Warns if no low code fits. Does not warn again if no code fitted before either.
     fn warn_of_none(&self, low: &L) {
         let keeps_none = |low: &L| low.kept() == Some(0) && low.collection().nodes > 0;
         if !keeps_none(low) || self.low.as_deref().is_some_and(keeps_none) {

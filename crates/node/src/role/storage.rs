@@ -54,7 +54,8 @@ impl Drop for Slot {
 pub enum Job<'a> {
     /// Rank nodes.
     Rank(RankJob<'a>),
-    /// Make a change if [`StorageState::starts`], and pass the result to [`StorageState::changed`].
+    /// If [`StorageState::starts`] returns true, make the change, and pass the result to
+    /// [`StorageState::changed`].
     Change {
         /// The id of the request.
         id: u64,
@@ -215,7 +216,7 @@ impl StorageState {
             let text = other_state(ranker.collection().state, state);
             return Err((Reason::OtherState, text));
         };
-        // A repeated request gets the reply of the first.
+        // The reply to the first request also answers a repeated request.
         if self.ranking.contains_key(&id) {
             return Ok(None);
         }
@@ -240,7 +241,7 @@ impl StorageState {
         })))
     }
 
-    /// Returns `None`, and appends the reply, if the change must not be made now.
+    /// If the change must not be made now, appends the reply, and returns `None`.
     fn change<'a>(
         &self,
         head: Head,

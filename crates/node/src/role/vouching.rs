@@ -1,5 +1,5 @@
 //! Keeps storage from giving up the memory server's state, even without searches: a compute server
-//! names that state again and again, as a lease is renewed.
+//! names that state to storage again and again, like the renewal of a lease.
 //!
 //! ```text
 //!   compute ──low codes of no nodes, in the state of the own codes──> memory
@@ -7,13 +7,13 @@
 //!           ──rank no nodes, in the state of memory──> storage   keeps it for another minute
 //! ```
 //!
-//! Storage keeps the checkpoint before a merge, and does not merge again, until no server has used
-//! it for a minute. Memory servers have no connection to storage, so each compute server vouches
-//! for its memory server.
+//! After a merge, storage keeps the earlier checkpoint, and does not merge again, until no server
+//! has used the earlier checkpoint for a minute. Memory servers have no connection to storage, so
+//! each compute server vouches for its memory server.
 //!
-//! A memory server may adopt a new checkpoint late or never. While it answers, storage ranks in its
-//! state. A lost memory server delays merges for at most a minute. When all compute servers have
-//! named the new state, storage gives up the old state at once (`going.rs`).
+//! A memory server may adopt a new checkpoint late or never. While the memory server answers,
+//! storage ranks in its state. A lost memory server delays merges for at most a minute. When all
+//! compute servers have named the new state, storage gives up the old state at once (`going.rs`).
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ impl Default for Vouching {
 }
 
 impl<L: LowHalf> Common<L> {
-    /// Earlier requests will get no reply.
+    /// Schedules the next request. `None` means that there is no connection.
     pub(super) fn vouch_from(&mut self, now: Option<Duration>) {
         let pause = self.options.vouch;
         self.vouching = Vouching {
@@ -49,7 +49,7 @@ impl<L: LowHalf> Common<L> {
         };
     }
 
-    /// With new low codes, storage can give up the earlier state at once.
+    /// Called with new low codes, so that storage can give up the earlier state at once.
     pub(super) fn vouch_soon(&mut self, now: Duration, out: &mut Out) {
         if self.vouching.next < Duration::MAX {
             self.vouching.next = now;
@@ -71,7 +71,9 @@ impl<L: LowHalf> Common<L> {
         Message::LowCodes { from, count, kept }.append(head, &mut out.memory);
     }
 
-    /// Returns whether the state differs from the low codes' state, or `None` for another frame.
+    /// Passes the memory server's state on to storage. Returns whether this state differs from the
+    /// state of the low codes, or `None` if the frame is no reply to a request of
+    /// [`vouch`](Self::vouch).
     pub(super) fn vouched(
         &mut self,
         frame: &Frame<'_>,

@@ -88,7 +88,7 @@ impl Request {
     }
 }
 
-/// The client does not read this text.
+/// The client that withdrew the change does not read this text.
 pub(super) const GIVEN_UP: &str = "the client has given up this change";
 
 /// The requests that wait, and the ids of those in progress.
@@ -242,7 +242,8 @@ impl Waiting {
         });
     }
 
-    /// A limit exists because a large request delays all others.
+    /// Returns the text of a refusal, if a number of the request is over its limit. Without limits,
+    /// a large request could delay all other requests.
     fn too_much(&self, [k, list, beam]: [u32; 3]) -> Option<String> {
         let (most_list, most_beam) = (
             Self::MOST_LIST.max(self.usual.0),
@@ -318,7 +319,7 @@ impl Waiting {
         (!self.queue.is_empty()).then_some(self.next)
     }
 
-    /// Refuses requests past their deadline, with the obstacle `trouble`.
+    /// Refuses requests past their deadline. The refusals name the obstacle `trouble`.
     pub fn expire(&mut self, now: Duration, trouble: Option<&str>, out: &mut Out) {
         if self.trouble.as_deref() != trouble {
             self.trouble = trouble.map(str::to_owned);

@@ -1,4 +1,4 @@
-//! A client's changes, in parts, for the command and the Python package.
+//! Sends the changes of a client in parts, for the command and the Python package.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -33,7 +33,7 @@ pub struct Done {
     pub upserted: u64,
     /// The number of ids that were deleted.
     pub deleted: u64,
-    /// Missing ids that storage may have deleted before its restart.
+    /// The number of ids that did not exist, but that storage may have deleted before its restart.
     pub unsure: u64,
 }
 
@@ -100,7 +100,8 @@ impl fmt::Display for Unfinished {
     }
 }
 
-/// Returns an id that occurs twice, since it is unclear which of its vectors is the last.
+/// Returns an id that occurs twice. A change refuses such an id, because it is unclear which of the
+/// two vectors is the last.
 pub fn twice(ids: &[u64]) -> Option<u64> {
     let mut seen = HashSet::with_capacity(ids.len());
     ids.iter().copied().find(|&id| !seen.insert(id))
@@ -109,9 +110,10 @@ pub fn twice(ids: &[u64]) -> Option<u64> {
 impl Client {
     /// Inserts or replaces rows. On return, they are durable, and every later search finds them.
     ///
-    /// The parts have a mebibyte. `read` receives the number of a part's first row, and a buffer
-    /// for its rows of `row_bytes` bytes each. `goes_on` receives the number of rows after each
-    /// part, and 0 several times a second; if it returns false, the change ends.
+    /// A part has at most a mebibyte of rows. `read` receives the number of a part's first row, and
+    /// a buffer for its rows of `row_bytes` bytes each. After each part, `goes_on` receives the
+    /// number of rows of the part. In between, it receives 0 several times a second. If `goes_on`
+    /// returns false, the change ends.
     ///
     /// # Errors
     /// [`Unfinished`], with the durable part and the part in doubt: `read` failed, or a part was
@@ -120,7 +122,7 @@ impl Client {
     ///
     /// The same change may be made again. Storage makes no part of an unfinished change after a
     /// later acknowledged change of this client. Unless [`yet`](Unfinished::yet) is set, storage
-    /// also makes none after this call.
+    /// also makes no part after this call.
     pub fn upsert(
         &self,
         ids: &[u64],

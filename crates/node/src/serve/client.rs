@@ -25,7 +25,8 @@ pub struct ClientOptions {
     /// The first interval at which an unanswered query is sent again; later intervals grow.
     pub retry: Duration,
     /// The silence after which the client asks the next server. A client of one server first asks
-    /// it for a sign of life, and connects again if none arrives in the same time.
+    /// this server for a sign of life. If no sign arrives within the same time, the client connects
+    /// again.
     pub silence: Duration,
 }
 
@@ -288,7 +289,8 @@ impl Client {
         let destination = Destination {
             places: servers.iter().map(|place| place.within(each)).collect(),
             protocol: Protocol::Compute,
-            // Requests have deadlines, so callers must not wait for a slow peer.
+            // Requests have deadlines, so callers must not wait for a slow peer, as they would with
+            // batching.
             batching: None,
             counts: counts.clone(),
         };
@@ -370,7 +372,8 @@ impl Client {
     /// Sends a query for the `k` nearest vectors without waiting. `row` has the collection's
     /// element type, as bytes. `list` is D_high, `beam` the beam width, and 0 the server's default.
     pub fn submit(&self, row: &[u8], k: u32, list: u32, beam: u32) -> Pending {
-        // Numbers over a message's limit would end the connection; reduced, they are refused.
+        // A number over a message's limit would end the connection. A reduced number is only
+        // refused.
         let [k, list, beam] = [k, list, beam].map(|asked| asked.min(MOST_NODES as u32));
         self.ask(Asked::Search {
             k,
@@ -429,8 +432,8 @@ impl Client {
         }))
     }
 
-    /// Makes a change while `goes_on` returns true, and otherwise withdraws it and waits briefly.
-    /// Returns whether an earlier run of storage may have made the change.
+    /// Makes a change. If `goes_on` returns false, withdraws the change, and waits briefly for the
+    /// outcome. Returns whether an earlier run of storage may have made the change.
     pub(super) fn changed(
         &self,
         asked: Asked,
@@ -469,7 +472,7 @@ impl Client {
         self.shared.counts.traffic()
     }
 
-    /// Closes the connection after its last use by [`within`](Self::within).
+    /// Closes the connection, unless a client from [`within`](Self::within) still uses it.
     pub fn close(self) {
         drop(self.keeper);
     }

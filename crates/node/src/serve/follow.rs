@@ -14,7 +14,7 @@ use crate::role::HighHalf;
 /// Returns whether the thread has to end.
 pub type Over<'a> = dyn Fn() -> bool + Sync + 'a;
 
-/// A thread that looks for newer checkpoints. On drop, it ends after the load in progress.
+/// A thread that looks for newer checkpoints. On drop, the thread ends after the load in progress.
 pub struct Follower {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
@@ -29,7 +29,8 @@ struct Stop {
 
 impl Follower {
     /// [Puts](Newest::put) the results of `look` in place, at intervals of `every`, unless a server
-    /// uses the checkpoint before the last. `look` gets a function that tells it to stop early.
+    /// uses the checkpoint before the last. `look` gets a function that returns true when `look`
+    /// has to stop early.
     ///
     /// # Errors
     /// No thread could be started.

@@ -17,7 +17,7 @@ use super::{ComputeServer, Follower, MemoryServer, Newest, Over, Page, Report, S
 use crate::options::{NodeError, Options};
 use crate::role::MemoryOptions;
 
-/// The queries that a storage server ranks at once.
+/// The most queries that a storage server ranks at once.
 const MOST_RANKED: usize = 1024;
 const FOLLOWS: Duration = Duration::from_secs(1);
 const NODES: &str = "Nodes of the checkpoint that the server uses";
@@ -144,7 +144,7 @@ fn followed(path: &Path, newest: &Newest<High>) -> Result<Follower, NodeError> {
 
 /// A storage server of an index, until it is dropped.
 pub struct StorageOfIndex {
-    /// The order of the drop: the server, which is the source of changes, then the merger.
+    /// The server is dropped before the merger, because the server is the source of changes.
     server: StorageServer,
     _merger: Option<Merger>,
     full: Arc<Full>,
@@ -228,7 +228,7 @@ impl StorageOfIndex {
 }
 
 impl ComputeServer<Low> {
-    /// The condition of the server, after at most a second for [`Page::Health`].
+    /// The condition of the server. For [`Page::Health`], the call takes at most a second.
     pub fn report(&self, page: Page) -> Report {
         let (mut report, served) = (Report::default(), self.served());
         if page == Page::Health {

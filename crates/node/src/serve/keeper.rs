@@ -17,7 +17,7 @@ use crate::wire::MOST_BODY;
 /// The first and the longest pause before a new attempt.
 const FIRST: Duration = Duration::from_millis(20);
 const MOST: Duration = Duration::from_secs(1);
-/// The time to receive one send, and to complete a frame.
+/// The time that a peer has to receive one send, and to complete a frame.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) enum Lost {
@@ -219,7 +219,8 @@ impl Destination {
         }
     }
 
-    /// Returns the reason of the end, and whether the server sent more than a report that it waits.
+    /// Returns the reason of the end, and whether the server sent more than the report that it
+    /// waits for another server.
     fn attend(
         &self,
         duplex: Duplex,
@@ -252,7 +253,7 @@ impl Destination {
             match inbox.read().and_then(|()| correspondent.read(&mut inbox)) {
                 Ok(()) => of_use = true,
                 Err(broken) => {
-                    // If all servers wait for others, the keeper pauses.
+                    // If all servers wait for other servers, the keeper pauses.
                     of_use &= !matches!(broken, Broken::Waits(_));
                     break broken;
                 }

@@ -119,7 +119,7 @@ impl Client {
 }
 
 impl Answered {
-    /// A server that sends more must not change the shape of the output.
+    /// Takes exactly `k` results, even if a server sends more, so that the output keeps its shape.
     fn add(&mut self, found: &Found, k: usize) {
         let ids = found.ids.iter().copied();
         let distances = found.distances.iter().copied();

@@ -17,7 +17,7 @@ use crate::options::{NodeError, Options};
 use crate::role::{Checkpoints, HighHalf, MemoryOptions, MemoryState};
 use crate::wire::MOST_ASKED;
 
-/// The collected bytes of replies that are sent at once.
+/// When a connection has collected this many bytes of replies, it sends them.
 const COLLECTED: usize = 256 << 10;
 
 /// A memory server that runs until it is dropped, with one thread for each connection.
@@ -141,7 +141,7 @@ impl<H: HighHalf> Newest<H> {
         self.kept().checkpoints.has_before()
     }
 
-    /// Puts a newer checkpoint in place; walks continue in the earlier one.
+    /// Puts a newer checkpoint in place. Walks in progress continue in the earlier checkpoint.
     pub fn put(&self, high: Arc<H>) {
         let mut kept = self.kept();
         kept.checkpoints.go_on(high);
@@ -212,7 +212,7 @@ impl<H: HighHalf> Memory<H> {
             inbox.read()?;
             let now = began.elapsed();
             state.expire(now);
-            // An idle connection must keep no checkpoint in memory.
+            // Taken anew for each batch, so that an idle connection keeps no checkpoint in memory.
             let checkpoints = self.high.checkpoints();
             while let Some(frame) = inbox.frame()? {
                 state.message(now, &frame, &checkpoints, &mut out)?;

@@ -22,7 +22,7 @@ use crate::role::{
 };
 use crate::wire::{Frame, MOST_ASKED, Message, Ranked, Token, WireError};
 
-/// The largest number of waiting changes. Beyond it, compute servers have to ask again.
+/// The largest number of waiting changes. If as many wait, compute servers have to ask again.
 const CHANGES: usize = 32;
 /// The interval at which unneeded states are released.
 const LOOK: Duration = Duration::from_millis(100);
@@ -319,7 +319,7 @@ impl<R: Ranker> Storage<R> {
 
 impl StorageServer {
     /// Starts the server, with at most `most` rankings at once, over all connections. A compute
-    /// server has up to eight for each search that walks
+    /// server has up to eight rankings for each search that walks
     /// ([`ComputeServerOptions`](super::ComputeServerOptions): workers times `in_flight`), and
     /// waits beyond the limit.
     ///

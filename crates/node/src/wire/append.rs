@@ -185,7 +185,7 @@ impl Part for &Ranked {
     }
 }
 
-/// Numbers of eight bytes. Their count is written in another place.
+/// Numbers of eight bytes. Their count is written separately.
 trait Numbers {
     fn count(&self) -> u32;
     fn put(&self, out: &mut Vec<u8>);

@@ -38,7 +38,8 @@ pub struct Token {
     pub number: u64,
 }
 
-/// The changes that a client waits for; its others up to `newest` must never be made.
+/// The changes that a client waits for. Storage must never make the client's other changes up to
+/// `newest`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted<'a> {
     /// The newest change that the list is about.

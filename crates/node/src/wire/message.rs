@@ -58,7 +58,7 @@ pub struct Ranked {
 /// Nodes whose low codes a compute server does not have, as received.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MissingNodes<'a> {
-    /// The number of nodes of `nodes` and of the offer to score by high codes.
+    /// The number of nodes to score by high codes, out of `nodes` and the offered nodes.
     pub most: u32,
     /// The largest useful estimate of a distance.
     pub bound: f32,
@@ -105,8 +105,8 @@ pub enum Message<'a> {
         from: u32,
         /// The number of nodes.
         count: u32,
-        /// Codes of `low_bytes`, after a bit for each node (lowest first) if only popular nodes
-        /// have one.
+        /// Codes of `low_bytes` bytes each. If `codes` lacks the codes of unpopular nodes, a bit
+        /// for each node (lowest first) precedes them.
         codes: &'a [u8],
     },
     /// Begins a query's walk.
@@ -117,18 +117,19 @@ pub enum Message<'a> {
         full: u32,
         /// The number of candidates that one step expands.
         beam: u32,
-        /// The query as the codes need it: bytes unchanged, other elements rounded to a byte.
+        /// The query in the form that the codes need: byte elements unchanged, other elements
+        /// rounded to a byte.
         query: &'a [u8],
         /// The nodes where the walk begins and whose low codes the compute server does not have.
         missing: MissingNodes<'a>,
-        /// The nodes where the walk begins, which are scored by their residual codes.
+        /// The nodes where the walk begins, which are to be scored by high codes.
         nodes: Scored<'a>,
     },
     /// The next step of a walk.
     Refine {
         /// The number of the step, from 1 on.
         step: u32,
-        /// The nodes to score by their residual codes.
+        /// The nodes to score by high codes.
         nodes: Scored<'a>,
     },
     /// The next step of a walk that has met nodes whose low codes are missing.
@@ -149,7 +150,7 @@ pub enum Message<'a> {
         /// The lists, as the halves pack them.
         lists: &'a [u8],
     },
-    /// Like `Lists`, for a step that asked for low codes.
+    /// Like `Lists`, for a step that named nodes whose low codes the compute server does not have.
     Met {
         /// The number of the step.
         step: u32,

@@ -1,5 +1,5 @@
-//! The messages between the roles of DistVS (§3.2) and their clients, to the byte. This module does
-//! no I/O and never waits.
+//! The byte format of the messages between the roles of DistVS (§3.2) and their clients. This
+//! module does no I/O and never waits.
 //!
 //! A connection begins with the greetings of [`stratann_tier::remote::wire`]. In its greeting each
 //! side names the [`Protocol`] that it uses. Frames follow, each with a header of 32 bytes and a
@@ -14,11 +14,11 @@
 //! | 8 | u64 | the requester's id of the request, or of the query in a walk; answers repeat it |
 //! | 16 | u64 | state of the index that the sender uses ([`Collection::state`]); 0: none |
 //! | 24 | u32 | microseconds from the sending of the frame to the requester's deadline; 0: none |
-//! | 28 | u32 | CRC-32C of the header before this and of the body |
+//! | 28 | u32 | CRC-32C of the 28 bytes before this field, and of the body |
 //!
 //! | kind | from → to | body |
 //! |---|---|---|
-//! | 1 describe | any → any | empty; to a compute server also *for changes* u8: 1 |
+//! | 1 describe | any → any | empty; or u8 1 *for changes*, only to a compute server |
 //! | 2 description | answer | [`Collection`] (40 bytes); from memory also centroids of low codes |
 //! | 3 low codes | compute → memory | first node u32, count u32, *kept* u32 |
 //! | 4 codes | answer | first node u32, count u32, *bits*, codes |
@@ -39,9 +39,10 @@
 //! | 19 look | compute → memory | step u32, bytes u32, missing nodes, scored nodes |
 //!
 //! - 1 describe: *for changes* means that the client wants to change the collection, not to search
-//!   it. In this case, the compute server needs only storage.
-//! - 3 low codes: the reply has only the codes of the *kept* most popular nodes. 4 codes: if some
-//!   codes are offloaded, *bits* has a bit for each node of the range.
+//!   it. For such a client, the compute server needs only storage.
+//! - 3 low codes: the reply has only the codes of the *kept* most popular nodes. A node is popular
+//!   if many adjacency lists contain it. 4 codes: if some codes are offloaded, *bits* has a bit for
+//!   each node of the range.
 //! - 5 begin continues with: bytes of the missing nodes u32, bytes of the row u32, missing nodes,
 //!   the query's row, scored nodes.
 //! - 11 ranked: *dead* is the number of nodes that are deleted or replaced.
@@ -65,20 +66,21 @@
 //!   u32 of nodes to score by high codes, the largest useful estimate f32, and nodes. A set of zero
 //!   bytes has neither the count nor the estimate.
 //!
-//! **The state** keeps a search from mixing checkpoints, since node numbers and codes have a
+//! **The state** keeps a search from mixing checkpoints, because node numbers and codes have a
 //! meaning only within one checkpoint. Each role refuses a request that names a state which the
 //! role does not have ([`Reason::OtherState`]). The server or client that sent the request then
 //! begins again. After a merge, memory and storage serve two states for a while: the last state and
 //! the state before it.
 //!
-//! A memory server that gets another state sends a *description* with id 0, without a request. For
-//! a while, it also continues to answer in its earlier state.
+//! When a memory server loads another state, it sends a *description* with id 0, without a request.
+//! For a while, the memory server also answers requests that name its earlier state.
 //!
-//! **Tokens** make a change idempotent. A token names the run of storage that is to make the
-//! change, the client, and the number of the change. Storage makes a change once, even if the
-//! change arrives several times and through several compute servers. Storage refuses a change for
-//! another run with [`Reason::OtherState`], and names its own run in the header's field for the
-//! state. The client then asks again if it still wants the change.
+//! **Tokens** make a change idempotent. A token names the run of storage (usually from a start of
+//! the server to its end) that is to make the change, the client, and the number of the change.
+//! Storage makes a change once, even if the change arrives several times and through several
+//! compute servers. Storage refuses a change for another run with [`Reason::OtherState`], and names
+//! its own run in the header's field for the state. The client then asks again if it still wants
+//! the change.
 //!
 //! With each change, the client sends the number of its newest change, and lists the changes that
 //! it still waits for. All its other changes up to the newest have ended: if one of them arrives
@@ -178,7 +180,7 @@ pub enum WireError {
 /// |---|---|
 /// | 0 | u64 `state` |
 /// | 8 | u32 `nodes`, `dim`, `row_bytes`, `low_bytes`, `high_bytes` |
-/// | 28 | u8 `element`, `metric`, `changes` (1: it takes some) |
+/// | 28 | u8 `element`, `metric`, `changes` (1: storage accepts changes) |
 /// | 31 | 0 |
 /// | 32 | u64 `vectors` |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -240,9 +242,10 @@ impl Collection {
 /// The costs of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Distances by low codes on both servers, also of abandoned walks.
+    /// The number of distances by low codes, on the compute and the memory server, including
+    /// abandoned walks.
     pub low: u64,
-    /// Distances by high codes in completed walks. A search may need several walks.
+    /// The number of distances by high codes in completed walks. A search may need several walks.
     pub high: u64,
     /// The number of distances with exact vectors on storage.
     pub full: u64,
@@ -313,7 +316,8 @@ pub enum Reason {
     Failed = 6,
     /// A compute server waits for another server; ask another compute server, or ask later.
     Waiting = 7,
-    /// Storage never made the change: it was withdrawn, or late.
+    /// Storage has not made the change and never will, because the change was withdrawn or was
+    /// late.
     GivenUp = 8,
     /// The client no longer waits for the change, whose outcome storage does not know.
     Over = 9,
@@ -527,7 +531,8 @@ impl Incoming {
         }
     }
 
-    /// Appends the bytes of one read into a space of at least `room` bytes.
+    /// Calls `read` with a buffer of at least `room` bytes, and appends the bytes that `read`
+    /// writes.
     ///
     /// # Errors
     /// `read` fails.

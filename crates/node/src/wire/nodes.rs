@@ -1,7 +1,7 @@
 //! Ascending sets of node numbers: the lowest number, and then the gaps, as LEB128 varints.
 //!
 //! Nodes are numbered in locality order, so most gaps are small, and a node needs one to two bytes.
-//! Sorting loses nothing, since a list's order follows from distance and node number.
+//! Sorting loses nothing, because the order of a list follows from distance and node number.
 //!
 //! The f32 estimates of scored nodes are not rounded, so servers return exactly the results of a
 //! single process.

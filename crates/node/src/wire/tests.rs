@@ -284,7 +284,7 @@ proptest! {
         open.close(kind, Head::default(), &mut bytes);
         let frame = Frame::decode(&bytes).unwrap().unwrap();
         if let Ok(message) = Message::decode(&frame) {
-            // The zero bytes of a collection may differ.
+            // The unused bytes of a collection may differ, so the decoded messages are compared.
             let mut again = Vec::new();
             message.append(Head::default(), &mut again);
             let frame = Frame::decode(&again).unwrap().unwrap();

@@ -37,7 +37,7 @@ impl Gate {
     }
 }
 
-/// Opens a gate, even if the test fails, since a server waits for its change.
+/// On drop, opens the gate at which a server waits, even if the test fails.
 struct Opens<'a>(&'a Gate);
 
 impl Drop for Opens<'_> {
@@ -121,7 +121,8 @@ fn change<T>(says: Says, act: impl FnOnce(&Client, &Moody) -> T) -> T {
     act(&client, &moody)
 }
 
-/// A busy machine may need longer than the second of the client.
+/// Repeats the attempt, because a busy machine may need longer than the second for which the client
+/// waits.
 fn settled(mut attempt: impl FnMut() -> Unfinished) -> Unfinished {
     (0..10)
         .map(|_| attempt())
@@ -177,7 +178,7 @@ fn a_change_that_fails_in_the_middle_says_how_much_is_in_and_may_be() {
         !text.contains("refuse") && !text.contains("query"),
         "{text}"
     );
-    // Storage may have added some rows of the first part.
+    // Storage may have deleted some ids of the first part.
     let fails: Says = |_, _| Err(NotChanged::Failed("a disk".to_owned()));
     let unfinished = change(fails, |client, _| {
         client.delete(&ids(), |_| true).unwrap_err()
@@ -228,12 +229,12 @@ fn a_change_that_is_still_being_made_is_not_called_refused() {
     assert_eq!(counts(&unfinished), [0, PART, ALL]);
     let text = unfinished.to_string();
     assert!(unfinished.yet, "{text}");
-    // On a busy machine the client's clock may be ahead of the server's.
+    // On a busy machine, the client's deadline may pass before the server's refusal arrives.
     assert!(
         !text.contains("refuse") && (text.contains("storage") || text.contains("within ")),
         "{text}"
     );
-    // The change takes longer than the second for its outcome.
+    // The change takes longer than the second for which the client waits for the outcome.
     let unfinished = change(slow, |client, moody| {
         let begins = |_| moody.asked() == 0;
         client.delete(&ids(), begins).unwrap_err()
@@ -338,7 +339,7 @@ fn a_change_that_is_stopped_before_it_began_is_never_made() {
         Client::connect(place, patient()).unwrap()
     });
     std::thread::scope(|scope| {
-        // The gate opens even if the test fails, since the scope waits for the other thread.
+        // The gate opens even if the test fails, because the scope waits for the other thread.
         let _opens = Opens(&moody.gate);
         let slow = scope.spawn(|| one.delete(&[1], |_| true).unwrap());
         moody.begins();

@@ -96,7 +96,7 @@ fn what_is_deleted_takes_no_place_among_the_answers() {
     let mut row = vec![0; queries.row_bytes()];
     for number in 0..3 {
         queries.read(number, &mut row).unwrap();
-        // A search with a list of 160 re-ranks as many vectors.
+        // Deletes as many vectors as a search with a list of 160 re-ranks.
         let one = Matrix::new(row.clone(), 1, 128, queries.element()).unwrap();
         let near = brute_force(&base, &one, 80, Metric::L2, 1, &Silent).unwrap();
         let gone: Vec<u64> = near.ids.clone();
@@ -220,7 +220,8 @@ fn servers_find_what_one_process_finds() {
     };
     let (all, [rounds, by_low, by_high]) = searched(&client);
     assert!((0.9..0.98).contains(&all), "{all}");
-    // With a third of the codes, searches begin at the server's nodes, else at spaced nodes.
+    // The server with a third of the codes begins searches at nodes whose codes it has. The server
+    // with no codes begins them at evenly spaced nodes.
     for ((_, client), (later, more)) in poor.iter().zip([(0.1, 1.05), (0.3, 1.1)]) {
         let (recall, took) = searched(client);
         let context = format!(
@@ -245,7 +246,7 @@ fn servers_find_what_one_process_finds() {
         wire / queries,
         high / queries
     );
-    // With larger codes and lists, messages need a smaller share.
+    // With larger codes and lists, messages need a smaller share of these bytes.
     let codes = counters.low_computations * u64::from(collection.high_bytes);
     assert!(4 * wire < codes, "{wire} {codes}");
 }

@@ -41,7 +41,7 @@ impl Random {
     }
 }
 
-/// The inserted rows, which only a search for exactly such a row finds.
+/// The inserted rows. A search finds such a row only if the query is equal to the row.
 #[derive(Default)]
 pub struct Stored(Mutex<BTreeMap<u64, Vec<u8>>>);
 
@@ -88,7 +88,7 @@ pub struct World {
     pub weight: usize,
     vectors: Vec<[u8; DIM]>,
     lists: Vec<Vec<u32>>,
-    /// For each node, the number of nodes that have more links to them.
+    /// For each node, its rank by the number of links to it. The most popular node has rank 0.
     ranks: Vec<u32>,
 }
 
@@ -480,7 +480,8 @@ impl LowHalf for Low {
         query.ratio = narrowing.ratio as f32;
         query.missing.clear();
         missing.nodes.clear();
-        // From other nodes, a search could have another result.
+        // All searches begin at these two nodes, because from other nodes, a search could have
+        // another result.
         for node in [0, self.collection.nodes / 2] {
             match &self.codes[node as usize] {
                 Some(code) => nodes.push((node, distance(&query.row, code, LOW) as f32)),
@@ -581,7 +582,8 @@ pub struct Expected {
     pub steps: u32,
 }
 
-/// PRESS (§3.1, algorithm 2) in one process, with the low codes of `kept` nodes on the compute
+/// PRESS (§3.1, algorithm 2) in one process, with the low codes of the `kept` most popular nodes on
+/// the compute server.
 pub fn press(
     world: &World,
     row: &[u8],

@@ -32,7 +32,7 @@ pub struct Plan {
     /// The numbers of killed processes, and of disconnected pairs, until `calm`.
     pub kills: u64,
     pub cuts: u64,
-    /// Whether a killed server may start again with the other state.
+    /// Whether a killed server may start again with the other of the two states of the index.
     pub changes: bool,
     /// Whether storage commits the other state while it runs, and the memory server follows.
     pub merges: bool,
@@ -55,7 +55,8 @@ pub struct Plan {
     pub late: u64,
     pub idle: Duration,
     pub remembered: Option<usize>,
-    /// The number of changes out of a hundred that storage reports as failed, made or not.
+    /// The number of changes out of a hundred that storage reports as failed, although it may have
+    /// made them.
     pub failing: u64,
     /// The number of ids that are inserted, replaced and deleted, one step after the other.
     pub written: u64,
@@ -64,7 +65,7 @@ pub struct Plan {
     pub patience: (u64, u64),
 }
 
-/// The processes by number: memory, storage, the compute servers, and as many clients.
+/// Processes have numbers in this order: memory, storage, the compute servers, and as many clients.
 const MEMORY: usize = 0;
 const STORAGE: usize = 1;
 
@@ -75,7 +76,8 @@ enum Event {
         to: usize,
         bytes: Vec<u8>,
     },
-    /// A process checks its timers, unless an earlier check is scheduled now.
+    /// A process checks its timers. If the process has meanwhile scheduled an earlier check,
+    /// nothing happens.
     Timer {
         process: usize,
         due: Duration,
@@ -124,7 +126,8 @@ enum Event {
     Merge {
         process: usize,
     },
-    /// A client stops waiting for a change: it forgets the change, or asks for the outcome.
+    /// A client stops waiting for a change. If `tells`, the client withdraws the change and asks
+    /// for the outcome. Otherwise, the client forgets the change.
     Drop {
         client: usize,
         query: usize,
@@ -151,7 +154,7 @@ enum Process {
     },
     Storage {
         world: Arc<World>,
-        /// The state before a merge, and its last use.
+        /// The state before a merge, and the time of its last use.
         before: Option<Arc<World>>,
         asked: Duration,
         connections: BTreeMap<u64, StorageState>,
@@ -178,12 +181,12 @@ struct Compute {
 #[derive(Clone, Debug)]
 pub struct Query {
     pub asks: Asked,
-    /// If the test writes an id: the id, and the step.
+    /// If the request is a step of an id that the test writes: the id and the step.
     pub of: Option<(u64, Step)>,
     then: Option<Asked>,
     pub deadline: Duration,
     pub ended: Option<(Duration, Result<Outcome, Failure>)>,
-    /// The compute server of the client at the end of the request.
+    /// The compute server to which the client was connected at the end of the request.
     pub by: Option<usize>,
     /// The outcome of the withdrawal, for a change that ended in doubt.
     pub fate: Option<(Duration, Result<Outcome, Failure>)>,
@@ -205,7 +208,7 @@ impl Query {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub at: Duration,
-    /// Clients that storage forgets see another run.
+    /// If storage forgets clients, their next changes belong to another run.
     pub run: u64,
     pub mark: (u64, u8),
 }
@@ -228,7 +231,7 @@ pub enum Step {
     Dropped,
     /// The client withdraws the change after a while, and any client makes the next one.
     Stopped,
-    /// The client makes this change while a copy of the change before it may be in flight.
+    /// The client makes this change while a copy of its previous change may be in flight.
     ReplaceAgain,
     /// Searches for the new row, and for the row before it.
     Replaced,
@@ -274,7 +277,7 @@ impl Step {
     }
 }
 
-/// The row differs from the row of any query.
+/// The row differs from the rows of all queries.
 pub fn written(id: u64, version: u8) -> Vec<u8> {
     let mut row = id.to_le_bytes().to_vec();
     (row[6], row[7]) = (0xFE, version);
@@ -294,7 +297,7 @@ pub struct Network {
     processes: Vec<Process>,
     lives: Vec<u64>,
     timers: Vec<Duration>,
-    /// The process that connected, and its peer.
+    /// For each connection, the process that connected, and its peer.
     connections: BTreeMap<u64, (usize, usize)>,
     cut: Vec<((usize, usize), Duration)>,
     pub queries: Vec<Query>,
@@ -314,7 +317,8 @@ struct States {
 }
 
 impl States {
-    /// Drops the state before the merge if it was long unused, or if all servers named the last.
+    /// Drops the state before the merge if it was long unused, or if all servers named the last
+    /// state.
     fn at(
         now: Duration,
         world: &Arc<World>,
@@ -367,7 +371,7 @@ const REST: Duration = Duration::from_millis(60);
 const RETRY: Duration = Duration::from_millis(4);
 const FATE: Duration = Duration::from_millis(20);
 
-/// The time after which twins end: storage has then made some, and others are in progress.
+/// The time limit of twins. When it ends, storage has made some twins, and others are in progress.
 fn least_of((least, _): (u64, u64)) -> u64 {
     least.clamp(3000, 3_000_000)
 }
@@ -463,7 +467,8 @@ impl Network {
             network.write(asked, (1_000_000 + id, Step::Insert), None);
         }
         if network.plan.twins {
-            // One client requests these changes at the same time, with the same time limit.
+            // Twins are changes that one client requests at the same time, with the same time
+            // limit.
             let client = servers + network.random.below(network.plan.compute as u64) as usize;
             let asked = micros(network.random.below(calm));
             let deadline = asked + micros(least_of(network.plan.patience));
@@ -771,7 +776,8 @@ impl Network {
             let yet = |failure: &Failure| failure.doubt() == Doubt::Yet;
             let change = query.of.is_some_and(|(_, step)| step.is_change());
             if change && !query.given_up && !query.stopped && outcome.as_ref().is_err_and(yet) {
-                // A real client does the same, and its other threads may send requests in between.
+                // A real client also withdraws the change, and its other threads may send requests
+                // before the withdrawal.
                 query.ended = Some((now, outcome));
                 query.given_up = true;
                 let gap = micros(self.random.below(300));

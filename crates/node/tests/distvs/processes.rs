@@ -71,14 +71,16 @@ impl Process {
         assert!(status.unwrap().success());
     }
 
-    /// Right after the signal, a thread on another core may still answer.
+    /// Waits until all threads have stopped. Right after the signal, a thread on another core may
+    /// still answer.
     fn stop(&self) {
         self.signal("-STOP");
         until(|| {
             let tasks = std::fs::read_dir(format!("/proc/{}/task", self.0.id())).unwrap();
             let mut stats =
                 tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("stat")));
-            // The state follows the name in parentheses; a stopped thread has T.
+            // In `stat`, the state follows the name in parentheses. The state of a stopped thread
+            // is T.
             stats.all(|stat| {
                 stat.is_ok_and(|stat| {
                     stat.rsplit(") ")
@@ -136,7 +138,7 @@ fn processes_that_are_killed_or_stopped_cost_time_and_no_wrong_answer() {
         began.elapsed()
     };
     thread::scope(|scope| {
-        // A panic here ends the loads. The scope waits for them.
+        // After a panic here, the drop ends the loads, because the scope waits for them.
         let _over = Over(&over);
         let load = &load;
         let loads: Vec<_> = (0..3).map(|seed| scope.spawn(move || load(seed))).collect();
@@ -149,7 +151,7 @@ fn processes_that_are_killed_or_stopped_cost_time_and_no_wrong_answer() {
         over.store(true, Ordering::SeqCst);
         loads.into_iter().for_each(|load| load.join().unwrap());
     });
-    // The connection stays, but no bytes are received.
+    // A stopped process keeps its connections, but receives no bytes.
     let hasty = patient.within(Duration::from_millis(150));
     let row = Random(9).row();
     let memory = memory.unwrap();
@@ -162,7 +164,8 @@ fn processes_that_are_killed_or_stopped_cost_time_and_no_wrong_answer() {
                 Err(Failure::Refused { text, .. }) => {
                     named |= text.contains(&format!("the {role} server at {address}"));
                 }
-                // On a busy machine the client's clock may be ahead of the server's.
+                // On a busy machine, the client's deadline may pass before the server's refusal
+                // arrives.
                 Err(Failure::Deadline { waited, .. }) => {
                     assert!(waited < PATIENCE / 2, "{waited:?}");
                 }

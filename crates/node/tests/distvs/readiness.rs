@@ -144,7 +144,7 @@ fn a_memory_server_that_went_on_while_nobody_asked_serves_the_next_client() {
     let behind = then.address().to_string();
     let server = compute(remote(memory.address()), remote(&behind));
     found_by_a_new_client(&server, &world());
-    // Two merges drop the first state on the same connection.
+    // After two merges, the memory server no longer has the first state, but the connection stays.
     let [second, third] = [80, 82].map(|seed| Arc::new(World::new(seed, 320)));
     newest.put(second);
     newest.put(third.clone());
@@ -172,7 +172,8 @@ fn a_client_goes_on_to_the_next_server_where_one_waits() {
     wait(|| half.low().is_some());
     let well = compute(places().0, places().1);
     let at = |server: &ComputeServer<Low>| remote(server.address());
-    // The client leaves a server that reports that it waits, long before the deadline.
+    // If a server reports that it waits for another server, the client asks the next server long
+    // before the deadline.
     let patient = ClientOptions {
         silence: 2 * PATIENCE,
         retry: Duration::from_millis(100),

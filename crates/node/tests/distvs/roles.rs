@@ -321,7 +321,7 @@ fn search(id: u64, deadline: Duration) -> Request {
     }
 }
 
-/// The worker's low codes are current.
+/// Connects the worker to a memory server. The worker's low codes have the state of this server.
 fn up(worker: &mut Worker<Low>, out: &mut Out) {
     worker.memory_up(at(0), out);
     let asked = Frame::decode(&out.memory).unwrap().unwrap();
@@ -534,7 +534,7 @@ fn a_connection_is_not_dead_where_nobody_waits_or_others_are_answered() {
     worker.timer(at(60), &mut out);
     assert_eq!((worker.in_flight(), worker.next_timer()), (0, None));
     out.clear();
-    // Time without requests is no silence.
+    // Time without requests does not count as silence.
     worker.timer(at(500), &mut out);
     worker.take(at(1000), search(2, at(2000)), &mut out);
     worker.timer(at(1030), &mut out);
@@ -909,7 +909,7 @@ fn changes_keep_no_search_from_beginning() {
         changes += 1;
         assert!(changes < 100);
     }
-    // Changes take no place of searches.
+    // Changes do not reduce the number of searches that the worker accepts.
     let mut searches = 0;
     while worker.has_room() {
         out.clear();
@@ -989,7 +989,8 @@ fn storage_says_again_how_a_change_failed_and_makes_none_that_is_given_up() {
     }
 }
 
-/// A client with a change for each of these runs of storage, the last one newest.
+/// A client with a change. For each of these runs in turn, storage refuses the change and names the
+/// run, and the client sends the change again for this run.
 fn asked_of(runs: &[u64]) -> (ClientState, u64) {
     let (mut client, mut out) = (ClientState::new("there", at(1000), 7), Vec::new());
     client.up(at(0), &mut out);
@@ -1129,7 +1130,7 @@ fn vouches(
         panic!("{asked:?}");
     };
     assert_eq!((row, nodes.0), (&[0][..], &[][..]));
-    // Storage refuses the request that names the state.
+    // The request only names the state, so storage refuses its row.
     let mut storage = StorageState::new(Slots::new(1), Arc::new(Changes::new(1)));
     let ranker = Full(memory.checkpoints.last().clone());
     let mut refused = Vec::new();

@@ -64,7 +64,7 @@ fn trouble(seed: u64) -> Plan {
             true => Duration::from_millis(5),
             false => Duration::MAX,
         },
-        // Counting lasts up to twice as long as a connection may be silent, or no time.
+        // Counting lasts up to twice as long as a connection may be silent, or it takes no time.
         counting: if seed % 4 == 1 {
             0
         } else {
@@ -229,7 +229,8 @@ fn run(seed: u64, plan: &Plan, worlds: &[Arc<World>; 2]) -> (u64, u64, u64) {
             Ok(Outcome::Collection(collection)) => {
                 let known = worlds.iter().any(|world| world.state == collection.state);
                 assert!(known, "{context}");
-                // Counts a description for a withdrawn change, and else the next request.
+                // For a step of an id, the network puts a description in place of the outcome of a
+                // forgotten change.
                 answered += u64::from(query.of.is_some());
             }
             Err(Failure::Refused {

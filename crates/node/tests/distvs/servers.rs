@@ -24,7 +24,7 @@ use stratann_tier::remote::{Server, Tls, Transport};
 
 use crate::halves::{DIM, Full, Low, POISON, Random, World, press};
 
-/// The limit is long, since the machine of the tests may be busy.
+/// The limit is long, because the machine of the tests may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 const LIST: u32 = 24;
@@ -53,7 +53,8 @@ fn storage(world: &Arc<World>, options: Options) -> StorageServer {
     StorageServer::start(Arc::new(Full(world.clone())), 64, options).unwrap()
 }
 
-/// On 127.0.0.1, another server could take the port while this server is down.
+/// Returns options with a loopback address of the server's own. On 127.0.0.1, another server could
+/// take the port while this server is down.
 pub fn own_address() -> Options {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let (process, n) = (std::process::id(), NEXT.fetch_add(1, Ordering::SeqCst));
@@ -64,7 +65,7 @@ pub fn own_address() -> Options {
     }
 }
 
-/// The port of the ended server may still be in use for a moment.
+/// Repeats the start, because the port of an ended server may still be in use for a moment.
 pub fn started<S>(start: impl Fn() -> Result<S, NodeError>) -> S {
     let began = Instant::now();
     loop {
@@ -220,7 +221,7 @@ fn what_cannot_be_asked_is_refused_by_name() {
         }
         other => panic!("{other:?}"),
     }
-    // A number over the limit of a message would end the connection.
+    // In a message, a number over the limit would end the connection, so the client reduces it.
     for [k, list, beam] in [[70_000, 0, 0], [1, u32::MAX, 0], [1, 0, 70_000]] {
         match client.search(&[0; DIM], k, list, beam) {
             Err(Failure::Refused {
@@ -250,7 +251,7 @@ fn what_cannot_be_asked_is_refused_by_name() {
     drop(cluster);
 }
 
-/// The messages in each write between a compute and a memory server, both ways.
+/// The mean number of messages in a write from a compute to a memory server, and back.
 fn messages_a_write(batch: bool, workers: usize, in_flight: usize) -> (f64, f64) {
     let of = ComputeServerOptions {
         in_flight,
@@ -288,7 +289,7 @@ fn messages_a_write(batch: bool, workers: usize, in_flight: usize) -> (f64, f64)
 
 #[test]
 fn messages_go_together_where_they_are_to() {
-    // The number of messages in a write is about five, depending on the interleaving of threads.
+    // A write has about five messages, depending on the interleaving of threads.
     let (out, back) = messages_a_write(true, 2, 8);
     assert!(out > 1.2 && back > 1.2, "{out} {back}");
     assert_eq!(messages_a_write(false, 2, 4), (1.0, 1.0));
@@ -436,7 +437,7 @@ fn a_server_that_is_not_there_is_named_when_the_time_is_over() {
     drop(storage);
     let late = |role: &str, address: &str| {
         let began = Instant::now();
-        // On a busy machine the client's clock may be ahead of the server's.
+        // On a busy machine, the client's deadline may pass before the server's refusal arrives.
         loop {
             match client.search(&row, 3, 0, 0) {
                 Err(Failure::Refused {
@@ -520,7 +521,7 @@ fn a_memory_server_that_is_restarted_under_load_costs_no_answer() {
         until(|| answers[which].load(Ordering::SeqCst) > before + 8 || over.load(Ordering::SeqCst));
     };
     thread::scope(|scope| {
-        // A panic here ends the loads. The scope waits for them.
+        // After a panic here, the drop ends the loads, because the scope waits for them.
         let _over = Over(&over);
         let loads: Vec<_> = (0..4)
             .map(|seed| {
@@ -546,7 +547,7 @@ fn a_memory_server_that_is_restarted_under_load_costs_no_answer() {
     println!("{answers:?}");
 }
 
-/// The drop ends the threads.
+/// The drop tells the threads to end.
 pub struct Over<'a>(pub &'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -586,7 +587,7 @@ fn who_asks_a_server_that_reads_nothing_has_waited_no_longer_than_was_said() {
     let held = relay.join().unwrap();
     let began = Instant::now();
     let brief = client.within(Duration::from_millis(300));
-    // The server does not read this row.
+    // The relay has stopped reading, so the server does not get this row.
     let row = vec![1; 1 << 20];
     let pending: Vec<_> = (0..12).map(|_| brief.submit(&row, 1, 0, 0)).collect();
     for pending in pending {

@@ -74,8 +74,8 @@ def text(given: Any, what: str) -> str:
 
 
 def several(given: Any, asked: str) -> List[Any]:
-    """The values of an argument that takes several values. A single text is an error, since Python
-    would iterate over its characters.
+    """The values of an argument that takes several values. A single text is an error, because
+    Python would iterate over its characters.
     """
     if isinstance(given, (str, bytes, bytearray)):
         raise TypeError(f"{asked}({given!r}) would ask for each character. Pass a list, {asked}([{given!r}])")

@@ -126,7 +126,8 @@ def _joined(parts: Iterable[Filter], place: str, *, every: bool) -> Filter:
     found: List[Filter] = list(parts)
     if not found:
         raise ValueError(f"{place} is empty; it has no condition. Leave it out, or pass at least one condition")
-    # Filters are joined in pairs, which copies less, since a joined filter copies its parts.
+    # A joined filter copies its parts. Joining in pairs makes fewer copies than adding one filter
+    # at a time.
     while len(found) > 1:
         pairs = zip(found[::2], found[1::2])
         rest = found[len(found) - len(found) % 2 :]

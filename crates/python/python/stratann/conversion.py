@@ -56,8 +56,8 @@ _SINGLE = "an array, (d,), or a list of numbers"
 
 def single(value: Any, name: str, owner: str, remedy: str) -> NDArray[Any]:
     """`value` as one vector, (d,), of an element type that an index can have. Raises ValueError for
-    an array of vectors, since `owner`, such as "a search", has one vector. `remedy` is the remedy
-    for several vectors.
+    an array of vectors, because `owner`, such as "a search", takes one vector. `remedy` is the
+    remedy for several vectors.
     """
     array = vectors(value, name, None, _SINGLE)
     shape = f"{name} has the shape {array.shape}"
@@ -325,7 +325,7 @@ def _converted(array: NDArray[Any], wanted: numpy.dtype[Any], name: str) -> NDAr
             elif array.dtype.kind == "f":
                 wrong = after != before
             else:
-                # Compares as integers, since a large integer may have no equal float. Above 2^53,
+                # Compares as integers, because a large integer may have no equal float. Above 2^53,
                 # every value is an error.
                 floats = after.astype(numpy.float64)
                 wrong = (floats != before) | (numpy.abs(floats) > 2.0**53) | (after.astype(before.dtype) != before)

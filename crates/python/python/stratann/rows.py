@@ -142,7 +142,7 @@ def to_pandas(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32], att
 
 def to_arrow(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32], attributes: Any = None, payload: Any = None, stats: Any = None) -> Any:
     """The results of a search as a pyarrow.Table, with the columns of `to_pandas`. Payloads are
-    texts of JSON, since a column has one type.
+    texts of JSON, because a column has one type.
     """
     import pyarrow
 
@@ -218,8 +218,8 @@ def _batches(index: Index, size: int) -> Iterator[Rows]:
     ids = index.ids(None, size)
     while len(ids):
         rows = index.get(ids)
-        # Ids that were deleted between the two calls are not reported as missing, since the caller
-        # did not ask for them.
+        # Ids that were deleted between the two calls are not reported as missing, because the
+        # caller did not ask for them.
         yield dataclasses.replace(rows, missing=rows.missing[:0])
         ids = index.ids(int(ids[-1]), size)
 
@@ -233,7 +233,7 @@ def every_id(index: Index) -> Iterator[int]:
 
 
 def reopen(path: "os.PathLike[str]", arguments: Dict[str, Any]) -> Index:
-    """Opens the index of a pickle again."""
+    """Opens the index of an unpickled object again."""
     from ._stratann import open
 
     return open(path, **arguments)

@@ -21,7 +21,8 @@ struct Changed {
     upserted: u64,
     deleted: u64,
     missing: u64,
-    /// Missing ids that this change may have deleted, since the storage server was restarted.
+    /// The number of missing ids that this change may have deleted before the storage server was
+    /// restarted.
     unsure: u64,
     seconds: f64,
 }

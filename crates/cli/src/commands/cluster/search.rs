@@ -16,7 +16,8 @@ use crate::commands::answers;
 
 #[derive(Serialize)]
 struct Measured {
-    /// The largest list size of a query, which grows if many found vectors were deleted.
+    /// The largest list size that a query used. If many found vectors were deleted, a query uses a
+    /// larger list than requested.
     list: u32,
     list_asked: Option<usize>,
     k: usize,
@@ -29,13 +30,14 @@ struct Measured {
 
 #[derive(Serialize)]
 struct PerQuery {
-    /// Distances by low codes, by high codes, and exact ones.
+    /// Distances by low codes, distances by high codes, and exact distances.
     low: f64,
     high: f64,
     full: f64,
     /// Rounds between compute server and memory server.
     steps: f64,
-    /// Bytes between the compute server and the memory server, and the storage server.
+    /// Bytes between the compute server and the memory server, and between the compute server and
+    /// storage.
     wire: f64,
     storage_wire: f64,
     /// Reads of storage, and their bytes.

@@ -26,7 +26,7 @@ struct Servers {
 }
 
 impl Servers {
-    /// Compute servers come first, since clients depend on them directly.
+    /// Compute servers come first, because clients depend on them directly.
     fn report(&self, page: Page) -> Report {
         let mut report = Report::default();
         for server in &self.compute {
@@ -51,7 +51,7 @@ pub fn up(arguments: &UpArguments, quiet: bool) -> Result<(), Failure> {
             Http::check(http, &other).map_err(refused)?;
         }
     }
-    // Other processes cannot use these two servers, although they listen at an address.
+    // These two servers listen at an address, but other processes do not know their random secret.
     let own = || Options::private().map_err(refused);
     let (index, changes) = (&arguments.index, arguments.changes);
     let storage = StorageOfIndex::start(index, 1, IoMode::Auto, changes, own()?);

@@ -1,5 +1,6 @@
-//! A compute server's connection to memory or storage: whether it is connected, since when, its
-//! trouble, and its state of the index. The health page shows this, and the log reports changes.
+//! A compute server's connection to memory or storage: whether it is connected, since when, the
+//! last error, and the other server's state of the index. The health page shows these facts, and
+//! the log reports their changes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -26,9 +27,9 @@ struct Known {
     outbox: Option<Arc<Outbox>>,
     /// The time of the last connect or disconnect.
     since: Instant,
-    /// The logged reasons of lost connections since the last message.
+    /// The logged reasons of lost connections since the server's last message.
     lost: Vec<String>,
-    /// The last reason without the server's name, for the health page.
+    /// The reason of the last lost connection, without the server's name, for the health page.
     why: String,
     /// The time of an unanswered request for a sign of life.
     silent: Option<Instant>,
@@ -44,7 +45,7 @@ struct Known {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Said {
-    /// The state, or 0 for none. No server has state 0.
+    /// The state that the request named, or 0 for none. No server has state 0.
     pub(super) of: u64,
     pub(super) serves: bool,
     /// The newest state, or `of` if a memory server serves it.
@@ -112,7 +113,7 @@ impl Contact {
         known.collection = None;
         drop(known);
         if self.protocol == Protocol::Storage {
-            // The description then arrives before any sign of life.
+            // Asked first, so that the description arrives before any sign of life.
             self.ask_description();
         }
         self.ask(state);
@@ -141,7 +142,8 @@ impl Contact {
         self.answers.notify_all();
     }
 
-    /// Waits until a deadline for a new description of storage, and otherwise returns the last.
+    /// Waits until a deadline for a new description of storage. If none arrives, returns the last
+    /// description.
     pub(super) fn described(&self, until: Instant) -> Option<Collection> {
         self.ask_description();
         let left = until.saturating_duration_since(Instant::now());
@@ -154,7 +156,8 @@ impl Contact {
         self.known().collection
     }
 
-    /// Handles a worker's close of a silent connection, unless it was replaced.
+    /// Called after a worker has closed a silent connection. If a new connection has replaced it,
+    /// the call does nothing.
     pub(super) fn give_up(&self, outbox: &Arc<Outbox>, silence: Duration) {
         let mut known = self.known();
         let own = known.outbox.as_ref();
@@ -209,7 +212,8 @@ impl Contact {
         }
     }
 
-    /// Handles the reply to [`ask`](Self::ask). Returns whether it differs from the last.
+    /// Handles the reply to [`ask`](Self::ask). Returns whether the reply differs from the last
+    /// reply.
     pub(super) fn said(&self, id: u64, serves: bool, newest: u64) -> bool {
         let mut known = self.known();
         let of = known.question.1;

@@ -22,7 +22,7 @@ pub(super) struct Mail {
     pub(super) storage: Vec<u8>,
     /// The connection to memory on which a turn of the worker is already counted.
     pub(super) expected: Option<Arc<Outbox>>,
-    /// Whether a search or new low codes wait elsewhere.
+    /// Whether the worker has to look for a waiting search, or for new low codes.
     pub(super) look: bool,
     pub(super) over: bool,
 }

@@ -33,7 +33,7 @@ impl<L: LowHalf> Service for Front<L> {
             outbox.close();
         }
         self.shared.waiting().gone(number);
-        // Removed first, so that no worker accepts these requests any more.
+        // The requests were removed first, so that no worker accepts them any more.
         self.shared.tell(&News::Gone(number));
         served.or_else(ended)
     }
@@ -87,7 +87,8 @@ impl<L: LowHalf> Front<L> {
             }
             let told = (0..more.min(shared.desks.len())).filter(|_| shared.summon());
             if more > 0 && told.count() == 0 {
-                // Sleeping workers know only earlier deadlines, and may have room for a change.
+                // The sleeping workers do not know the deadline of this request, and may have space
+                // for a change.
                 let waiting = shared.waiting();
                 let (earliest, change) = (waiting.next_expiry(), waiting.has_change());
                 drop(waiting);

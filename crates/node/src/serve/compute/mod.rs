@@ -107,7 +107,8 @@ pub struct Served {
 
 /// A running compute server, until it is dropped.
 pub struct ComputeServer<L: LowHalf> {
-    /// The order of the drop: the listener, the connections to other servers, the workers.
+    /// The fields are dropped in this order: the listener, the connections to other servers, the
+    /// workers.
     listening: Listening,
     _keepers: Vec<Keeper>,
     workers: Workers<L>,

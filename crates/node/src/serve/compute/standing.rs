@@ -140,7 +140,7 @@ fn told_of_codes<L: LowHalf>(low: &L) -> String {
     }
 }
 
-/// The problem with the states of the servers; `own` is the state of the low codes here.
+/// The problem with the states of the servers; `own` is the state of this server's low codes.
 fn wrong_states(own: u64, [memory, storage]: &[Contacts<'_>; 2]) -> Option<String> {
     let differ = other_index(own, memory, storage);
     let (contact, standing) = memory.first()?;
@@ -159,7 +159,8 @@ fn wrong_states(own: u64, [memory, storage]: &[Contacts<'_>; 2]) -> Option<Strin
 fn other_index(own: u64, memory: &Contacts<'_>, storage: &Contacts<'_>) -> Option<String> {
     let ((memory, at_memory), (storage, at_storage)) = (memory.first()?, storage.first()?);
     let (found, ranks) = (at_memory.said?, at_storage.said?);
-    // With equal states, a worker fetches low codes. Without codes, only newest states are known.
+    // If storage and memory have equal states, a worker fetches low codes. Without codes, only the
+    // newest state of each server is known.
     let lacks = own == 0 || ranks.of == own && !ranks.serves;
     (lacks && found.newest != ranks.newest).then(|| {
         format!(

@@ -122,7 +122,8 @@ impl<L: LowHalf> Shared<L> {
         found.is_some()
     }
 
-    /// Wakes a worker to check deadlines, since all may sleep without room.
+    /// Wakes a worker to check deadlines, because all workers may sleep while they have no space
+    /// for a search.
     pub(super) fn alarm(&self) {
         let at = self.next_asked.fetch_add(1, Ordering::Relaxed) % self.desks.len();
         self.desks[at].change(|mail| mail.look = true);
@@ -248,7 +249,8 @@ impl<L: LowHalf> Shared<L> {
 
     fn take_requests(&self, worker: &mut Worker<L>, desk: &Desk, now: Duration, out: &mut Out) {
         let trouble = worker.trouble(now);
-        // Set first, so that the worker sees a later request, or its thread sees the flag.
+        // The flag is set first, so that either the worker sees a later request, or the thread that
+        // adds the request sees the flag.
         desk.room.store(true, Ordering::SeqCst);
         while worker.has_room() {
             let Some(request) = self.waiting().pop(now, trouble.as_deref(), out) else {
@@ -270,7 +272,7 @@ impl<L: LowHalf> Shared<L> {
         }
     }
 
-    /// The keepers of the closed connections connect again.
+    /// Closes the silent connections, whose keepers connect again.
     fn end_silent(&self, lines: &Lines, out: &Out) {
         let both = [
             (&lines.memory, out.memory_silent),

@@ -37,7 +37,8 @@ struct Limits {
 
 const LIMITS: Limits = Limits {
     most: 8,
-    // Longer than a greeting's wait, so that clients report a wrong port (`Fault::NoGreeting`).
+    // Longer than a client waits for a greeting, so that the client reports a wrong port
+    // (`Fault::NoGreeting`).
     time: Duration::from_secs(8),
     room: Duration::from_millis(100),
 };
@@ -58,7 +59,7 @@ impl Http {
     /// # Errors
     /// The address is not available, or is the server's own.
     pub fn check(listen: &str, server: &Options) -> Result<(), NodeError> {
-        // The address is free again, so a failure below is due to the server's address.
+        // `bind` has released the address again, so a failure below is due to the server's address.
         bind(listen)?;
         let _taken = server.hold()?;
         bind(listen).map(drop).map_err(|_| NodeError::HttpAtServer {
@@ -89,7 +90,7 @@ impl Http {
         };
         let bound = bind(listen)?;
         let address = bound.local_addr().map_err(failed)?;
-        // A blocked listener would need a last connection to stop.
+        // A listener that blocks would stop only at its next connection.
         bound.set_nonblocking(true).map_err(failed)?;
         let over = Arc::<AtomicBool>::default();
         let told = over.clone();

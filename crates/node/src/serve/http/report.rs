@@ -7,7 +7,7 @@ use crate::link::Traffic;
 /// The requested page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Page {
-    /// The health of the server, for which it may ask other servers.
+    /// The health of the server, which may ask other servers first.
     Health,
     /// The figures of the server.
     Metrics,

@@ -9,7 +9,8 @@ use super::{Page, Report};
 /// The bytes and lines of a request before its body, which is not read.
 const MOST_HEAD: usize = 8 << 10;
 const MOST_LINES: usize = 64;
-/// After the reply, input is read this long, so that the peer is not reset before it reads.
+/// After the reply, the server reads and drops input for this time. Otherwise, a reset could reach
+/// the peer before it has read the reply.
 const LINGER: Duration = Duration::from_millis(250);
 const MOST_LEFT: usize = 64 << 10;
 
@@ -98,7 +99,7 @@ impl Asked {
     }
 }
 
-/// A connection with a deadline for all pieces together.
+/// A connection with one deadline for all its reads or writes together.
 struct Until<'a> {
     socket: &'a TcpStream,
     until: Instant,
@@ -151,7 +152,7 @@ fn read(from: &mut impl Read) -> io::Result<Asked> {
     Ok(Asked::refused(431))
 }
 
-/// Systems differ in the error of a time limit.
+/// Systems report a passed time limit by different errors.
 fn is_late(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }

@@ -335,7 +335,7 @@ class Cluster:
         if pool is not None:
             pool.shutdown(wait=False)
         if handles:
-            # Compute servers end first, since they need the memory server and the storage server.
+            # Compute servers end first, because they need the memory server and the storage server.
             stops = [handle.stop.remote() for _, handle in sorted(handles.items())]
             ray.wait(stops, num_returns=len(stops), timeout=STOP)
             for handle in handles.values():
@@ -413,7 +413,7 @@ class Cluster:
 
     def _changed(self, ask: Callable[[stratann.Client, float], _T], timeout: Optional[float]) -> _T:
         """Makes a change as `_asked` makes a query. The same client repeats the change during the
-        whole time limit, since it orders the change before its own later changes. Another client
+        whole time limit, because it orders the change before its own later changes. Another client
         would not know of the change.
         """
         timeout = self._facts["timeout"] if timeout is None else timeout
@@ -475,8 +475,8 @@ class _Role:
 
     def _serve(self, start: Callable[[str], Any], port: int) -> None:
         """Starts the server. If the server fails to start in the first process of the actor,
-        `address` raises the error, since Ray would turn an exception of `__init__` into a text. In
-        a later process, the process ends, and Ray starts another one.
+        `address` raises the error, because Ray would turn an exception of `__init__` into a text.
+        In a later process, the process ends, and Ray starts another one.
         """
         try:
             self._server = _served(start, port)

@@ -199,7 +199,7 @@ class ShardedIndex:
         queries, k, list_size, probes, beam, strategy, navigation, whole_page, exact, stop_early,
         in_flight
             As in `stratann.Index.search`, for each shard. With several shards, distances are always
-            exact, since the search compares distances of different shards.
+            exact, because the search compares distances of different shards.
         threads : int, optional
             The threads of each actor. None is its number of CPUs.
         timeout : float, optional
