@@ -141,8 +141,8 @@ fn saving(
 mod tests {
     use super::*;
     use crate::data::VectorFile;
-    use crate::slow::{slow, step};
-    use crate::{Compression, Index, Matrix, OpenOptions, Preset, build};
+    use crate::slow::slow;
+    use crate::{Compression, Index, OpenOptions, Preset, build};
 
     #[test]
     fn lists_of_a_collection_are_as_long_as_its_samples_say_or_a_little_shorter() {
@@ -150,11 +150,7 @@ mod tests {
             env!("CARGO_MANIFEST_DIR"),
             "/../../fixtures/photo-sift-20k.base.u8bin"
         );
-        let file = VectorFile::open(path).unwrap();
-        let count = file.rows() / step(2);
-        let mut bytes = vec![0; count * file.row_bytes()];
-        file.read(0, &mut bytes).unwrap();
-        let rows = Matrix::new(bytes, count, file.dim(), file.element()).unwrap();
+        let rows = VectorFile::open(path).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let index = folder.path().join("index");
         let orders = [Order::Locality, Order::Input];
@@ -193,6 +189,6 @@ mod tests {
         };
         let coding = Coding::new(&rows, 64, Compression::Best).unwrap();
         let lists = ExpectedLists::of(&rows, &coding, &little).unwrap();
-        assert_eq!(lists.bits(64), bound(64, count));
+        assert_eq!(lists.bits(64), bound(64, 20_000));
     }
 }

@@ -59,7 +59,7 @@ const STORED: [Stored; 9] = [
 ];
 
 /// The number of descriptors in each index of [`small`].
-pub(super) const DESCRIPTORS: usize = 2_000;
+pub(super) const DESCRIPTORS: usize = 3_000;
 
 /// Indexes of real descriptors, one in every layout, all with the same graph.
 fn small() -> &'static Small {

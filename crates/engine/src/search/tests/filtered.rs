@@ -9,7 +9,7 @@ use crate::slow::slow;
 
 const K: usize = 10;
 
-const ROWS: usize = 3_000;
+const ROWS: usize = DESCRIPTORS;
 
 fn matching(nodes: &NodeSet) -> Matching<'_> {
     static NONE: OnceLock<NodeSet> = OnceLock::new();
