@@ -316,10 +316,9 @@ pub fn fill(element: Element, dim: usize, degree: usize, code_bytes: usize) -> F
 /// that `n` nodes fill one block (section 3.1). The suggestions are, in this order:
 ///
 /// 1. the largest degree with which a page has no more blocks and no fewer nodes;
-/// 2. the longest codes of the same degree under these two conditions. Codes have up to `dim` bytes,
-///    as many as a [quantiser](stratann_vector::ProductQuantizer) makes at most;
+/// 2. the longest codes of the same degree under these two conditions, up to `dim` bytes, as a
+///    [quantiser](stratann_vector::ProductQuantizer) makes no longer codes;
 /// 3. the largest degree with which a page has one block less, or one block and one more node.
-/// 3. the largest degree that needs one block less, or puts one more node on a page of one block.
 ///
 /// Shapes that equal the given one or have no degree are omitted. [`InlineShape::new`] accepts all
 /// suggestions. If it refuses the given shape, there are no suggestions.

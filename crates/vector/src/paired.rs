@@ -212,7 +212,7 @@ impl PairedQuantizer {
         &self.low
     }
 
-    /// Rounds the elements of queries to a few bits, relative to the centroids of low codes.
+    /// Quantises queries to one byte a dimension, relative to the centroids of low codes.
     pub fn rounding(&self) -> &Rounding {
         &self.rounding
     }
