@@ -8,6 +8,7 @@
 //! checksum: crc32c of the version, in the digits above, and of the body
 //! body: a line of JSON for each insert; the last key is "replaced_by"
 //! ```
+//!
 //! A rename replaces the file as a whole. No vector depends on the file, so a reader ignores a
 //! damaged file. It also ignores version 1, which does not record attributes. In version 2 the
 //! checksum covers the body alone, or version and body. A file of a later version is left

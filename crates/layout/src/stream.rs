@@ -232,8 +232,8 @@ pub fn blocks_of(bytes: std::ops::Range<u64>) -> std::ops::Range<u64> {
     }
 }
 
-/// Verifies the whole blocks in `bytes`, which begin with block `first`. Moves their payloads to the
-/// front of `bytes`.
+/// Verifies the whole blocks in `bytes`, which begin with block `first`, and moves their payloads
+/// to the front of `bytes`.
 ///
 /// # Errors
 /// Fails if a checksum is wrong.

@@ -49,7 +49,7 @@ pub fn release_code_pages() {
         // used. Code is position independent, and pages that the loader relocated count as
         // modified. A thread that patches code at this very moment would lose the patch; no part of
         // this project does that. If the program is locked in memory, the kernel refuses the
-        // advice, and only the memory is not saved.
+        // advice, and no memory is saved.
         unsafe {
             libc::madvise(
                 constant.start as *mut _,

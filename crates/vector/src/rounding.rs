@@ -1,5 +1,6 @@
 //! Quantises queries to one byte a dimension, enough to rank vectors by their codes. The step of a
 //! dimension is proportional to the spread of the centroids in this dimension:
+//!
 //! ```text
 //!   0: factor f32   4: one i8 a dimension, q     stands for  mean + q * (factor * spread)
 //! ```

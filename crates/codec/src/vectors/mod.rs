@@ -9,9 +9,9 @@
 //!      4     4  dimension
 //!      8     .  the codec's own fields; see its module
 //! ```
+//!
 //! The code of a vector does not show where the code ends, so the storage must record its length. A
 //! code is at most one byte longer than its vector.
-//! is at most one byte longer than its vector.
 
 mod classes;
 mod float_split;

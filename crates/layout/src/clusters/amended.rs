@@ -1,6 +1,5 @@
 //! The changes of a cluster index since its build: rewritten and split clusters, and new vectors.
 //!
-//! The files of the build stay unchanged. Each checkpoint that moves vectors into clusters adds a
 //! The files of the build stay unchanged. A checkpoint that moves vectors into clusters adds a
 //! *segment*, a file of posting lists with the changed clusters. If vectors are stored once, the
 //! checkpoint also adds a file of [members](super::member) with the new vectors, which begins with

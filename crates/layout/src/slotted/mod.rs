@@ -40,6 +40,7 @@
 //! bytes if they ascend. The position of a record is the sum of the lengths before it.
 //!
 //! # Spanning records
+//!
 //! In files of kind `Vectors` of version 2, a page is one block, and a record may *span* pages: it
 //! continues on as many following pages as it needs. If fewer than 256 bytes are free at the end of
 //! a page, they stay empty, because they are not worth the read of a second page. `k` in the header
@@ -54,6 +55,7 @@
 //!                 page, c is 0
 //!      .       .  records; the last one may continue on the next page, with its rest as g
 //! ```
+//!
 //! So a page shows where its first own record starts, and over how many pages its last record
 //! continues: each later page takes 4,064 bytes, except the last one. [`crate::RunsOn`] has the
 //! same facts in memory, so that a search reads all pages of a record with one read.
