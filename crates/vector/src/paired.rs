@@ -74,7 +74,7 @@ impl LowCodes {
         }
     }
 
-    /// The bytes of the low code, if both codes have `stored` bytes.
+    /// The bytes of the low code, if both codes together have `stored` bytes.
     pub fn low_bytes(self, stored: usize) -> usize {
         match self {
             LowCodes::Nested => stored.div_ceil(2),
@@ -82,7 +82,7 @@ impl LowCodes {
         }
     }
 
-    /// The bytes of the high code, if both codes have `stored` bytes.
+    /// The bytes of the high code, if both codes together have `stored` bytes.
     pub fn high_bytes(self, stored: usize) -> usize {
         match self {
             LowCodes::Nested => stored,

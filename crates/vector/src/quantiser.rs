@@ -42,9 +42,9 @@ pub enum QuantizerError {
     /// The sample is empty, or its length is not a multiple of the dimension.
     #[error("a sample of {floats} floats; a vector has {dim}. Pass one or more whole vectors")]
     Sample {
-        /// The length of the sample.
-        floats: usize,
         /// The length of the sample in floats.
+        floats: usize,
+        /// The dimensions of the vectors.
         dim: usize,
     },
     /// The centroids are not `256 * dim` floats.

@@ -444,8 +444,8 @@ impl NestedModel {
                 .as_chunks_mut::<4>()
                 .0;
             for ((float, &number), &middle) in floats.iter_mut().zip(&*numbers).zip(middles) {
-                // The result is exact: the sum is a whole number of halves, below 2^16, and `step` is
-                // a power of two.
+                // The result is exact: the sum is a whole number of halves, below 2^16, and `step`
+                // is a power of two.
                 let value = (f32::from(number as i8) + middle) * step;
                 *float = value.to_le_bytes();
             }

@@ -11,7 +11,7 @@
 //!
 //! If flag 1 of the server is set, clients need a secret. If its flag 2 is set, the bytes after the
 //! greetings may go through UCX. Flag 1 of the client says that these bytes go through UCX. Only
-//! servers of DistVS, which always have a secret, and their clients use UCX.
+//! servers of DistVS, which always have a secret, and their clients use UCX for these bytes.
 //!
 //! **The secret is never sent.** A proof is a BLAKE3 hash of the proving side, of both nonces and,
 //! over TLS, of the channel ([`Binding`]). The key of this hash is a hash of the secret. A server

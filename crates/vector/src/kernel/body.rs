@@ -10,6 +10,7 @@
 //!   total  = (sum 0 + sum 1) + (sum 2 + sum 3)            lane by lane
 //!   result = tree: 16 -> 8 -> 4 -> 2 -> 1 lanes, lower half + upper half
 //! ```
+//!
 //! Each product is rounded before it is added, because processors without fused multiply-add would
 //! have to emulate that instruction. A sum starts from +0.0 and is never -0.0. So the zeros that
 //! fill up the last load of a row change nothing.
