@@ -20,7 +20,7 @@
 //!               5 replace; 6 only a row
 //!      5     3  zero
 //!      8     4  bytes P of the payload (u32): vector, plus the row if there is one; 0 for a delete
-//!     12     8  sequence number (u64): one more than that of the record before it, over all logs
+//!     12     8  sequence number (u64): 1 above the previous number in any log
 //!     20     8  external id (u64)
 //!     28     P  the vector's elements, and the row (`attributes`)
 //!   28+P     .  zero up to a multiple of 8
@@ -287,7 +287,8 @@ pub enum LogRecord<'a> {
         /// The encoded row of the vector, at most [`MAX_ROW_BYTES`] bytes.
         row: Option<&'a [u8]>,
     },
-    /// A vector replaced the vector of its id. In one record, so that a crash keeps either vector.
+    /// A vector replaced the vector of its id. The update is one record, so after a crash the id
+    /// has the old vector or the new one.
     Replace {
         /// The external id of the old and of the new vector.
         id: u64,

@@ -179,13 +179,14 @@ mod tests {
         let entries = [
             ("1000-2000 r--p", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("2000-4000 r-xp", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
-            // A changed page, and a page that was swapped out.
+            // One page was changed, and the next one was swapped out.
             ("4000-5000 r--p", "12", "Anonymous: 4 kB\nSwap: 0 kB"),
             ("5000-6000 r-xp", "12", "Anonymous: 0 kB\nSwap: 4 kB"),
             ("6000-7000 rw-p", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("7000-8000 r--s", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("8000-9000 r-xp", "0", "Anonymous: 0 kB\nSwap: 0 kB"),
-            // The same file mapped for reading, another library, and a library of one address.
+            // These are another mapping of the same file, another library without any of the
+            // addresses, and a library with one of them.
             ("a000-b000 r--p", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("b000-c000 r-xp", "13", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("c000-d000 r-xp", "14", "Anonymous: 0 kB\nSwap: 0 kB"),

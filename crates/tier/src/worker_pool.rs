@@ -458,8 +458,8 @@ fn work(shared: &Arc<Shared>, io: &Arc<Io>, me: usize) {
             serve(shared, &thread, &parking, me, &mut members);
         }));
         let Err(panic) = served else { return };
-        // Not a task, but the context panicked, so all runs on this worker get the panic. When the
-        // context is dropped, the drop waits for its reads.
+        // The panic came from the context, not from a task, so all runs on this worker get it. When
+        // the context is dropped, the drop waits for its reads.
         let mut panic = Some(panic);
         for member in &mut members {
             let told = panic

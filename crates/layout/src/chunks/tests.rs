@@ -319,7 +319,7 @@ fn every_contradiction_of_what_runs_on_is_refused() {
         let error = ChunksFile::decode(&bytes, span, V, "chunks-0").unwrap_err();
         error.to_string()
     };
-    // Bits by which no page, the last page, or a page beyond the end continues.
+    // By these bits no page continues, or the last page does, or a page beyond the end.
     for bits in [0, 0b111, 0b1011] {
         let text = refused(&file, Some((64, bits)));
         let expected = "bits of pages with a spanning record at offset 4164";

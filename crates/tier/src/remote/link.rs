@@ -123,7 +123,7 @@ impl Link {
         let key = server.inner.key;
         let known = reactor.links.borrow().get(&key).cloned();
         if let Some(link) = known {
-            // The pump finds out whether the server has ended the connection meanwhile.
+            // `pump` notices whether the server has ended the connection meanwhile.
             if link.is_idle() {
                 link.pump();
             }

@@ -596,7 +596,7 @@ pub(crate) unsafe fn gather<L: Lanes, M: Measure>(
 /// Distances from `query` to the first `out.len()` rows.
 ///
 /// # Safety
-/// As for [`gather`], for the rows below `out.len()`.
+/// The conditions of [`gather`] hold for the rows below `out.len()`.
 #[inline(always)]
 pub(crate) unsafe fn dense<L: Lanes, M: Measure>(query: *const u8, rows: Rows, out: &mut [f32]) {
     let mut row = rows.start;
