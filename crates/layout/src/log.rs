@@ -20,7 +20,7 @@
 //!               5 replace; 6 only a row
 //!      5     3  zero
 //!      8     4  bytes P of the payload (u32): vector, plus the row if there is one; 0 for a delete
-//!     12     8  sequence number (u64): 1 above the previous number in any log
+//!     12     8  sequence number (u64): 1 above the previous one, counted over all logs
 //!     20     8  external id (u64)
 //!     28     P  the vector's elements, and the row (`attributes`)
 //!   28+P     .  zero up to a multiple of 8
