@@ -105,7 +105,8 @@ fn record(files: &mut Files) -> bool {
     let Some(mut page) = pages.into_iter().find(relocated).map(<[u8]>::to_vec) else {
         return false;
     };
-    // The record of the least node is kept, so that the least node of the page stays right.
+    // The record of the least node stays unchanged, so that the page's field for the least node
+    // stays right.
     let least = page[8..12].to_vec();
     let nodes = page[28..].chunks_exact(4).take(2);
     let Some(other) = nodes.into_iter().position(|node| node != least) else {

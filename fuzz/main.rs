@@ -37,7 +37,8 @@ use self::mutate::{Files, Random, mutate, payload_of, scramble_all};
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
 
-/// Bytes of memory that are allowed for each byte of an index, and in addition.
+/// The memory that reading an index may take: bytes for each byte of the index, and bytes in
+/// addition.
 const A_BYTE: usize = 24;
 const BASE: usize = 96 << 20;
 /// The same limits, for one decoder.
@@ -446,7 +447,7 @@ fn main() {
 }
 
 fn known(sources: &[Files], findings: &mut Findings, now: &Now) {
-    // A hundred thousand names give as many reports of problems.
+    // Case 0 has a hundred thousand names. It gives as many reports of problems, so it runs once.
     let most = std::env::var_os("STRATANN_SLOW").map_or(2, |_| sources.len());
     for (at, (what, craft)) in crafted::CASES.into_iter().enumerate() {
         let (mut times, indexes) = (0, if at == 0 { 1 } else { most });

@@ -1,5 +1,5 @@
-//! Invalid contents under valid checksums, which are computed here. With the code of
-//! `stratann_layout`, no input would show that a reader forgets to verify one.
+//! Makes invalid contents under valid checksums. The checksums are computed here: with the code of
+//! `stratann_layout`, no input would show that a reader forgets to verify a checksum.
 
 use std::collections::BTreeMap;
 
@@ -190,7 +190,8 @@ fn manifest(random: &mut Random, text: &[u8]) -> Vec<u8> {
     framed(&version, &body)
 }
 
-/// Visits all values except the outermost. Returns the count.
+/// Visits all values except the outermost, and changes value number `chosen`. Returns the number of
+/// visited values.
 fn values(value: &mut Value, chosen: usize, change: &mut dyn FnMut(&mut Value)) -> usize {
     fn walk(
         value: &mut Value,

@@ -15,7 +15,7 @@ pub enum CodecError {
         /// The number of bytes that the decoder got.
         found: usize,
     },
-    /// A field has a value that no encoder writes for it.
+    /// A field has a value that no encoder writes.
     #[error(
         "{what}: {found} found, {expected} expected; the bytes are damaged, or were coded with another model. Restore the file from a copy"
     )]

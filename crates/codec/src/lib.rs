@@ -19,8 +19,9 @@
 //! each file or segment ([`ListModel::to_bytes`], [`SegmentModel::to_bytes`]). A model codes any
 //! input exactly, but input unlike the sample takes more bits.
 //!
-//! A decoder of arbitrary bytes decodes or returns a [`CodecError`], never panics, and allocates at
-//! most a small multiple of its input. Checksums of pages detect damage that a decoder does not.
+//! If a decoder gets arbitrary bytes, it returns a value or a [`CodecError`]. It never panics, and
+//! allocates at most a small multiple of its input. The checksums of pages reveal damage that a
+//! decoder does not notice.
 //!
 //! # Bits
 //!

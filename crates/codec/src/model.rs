@@ -9,7 +9,7 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// The reader is positioned after the version byte, which must be `version`.
+    /// Reads the version, which must be `version`. The reader is then positioned after it.
     pub(crate) fn new(
         what: &'static str,
         version: u8,

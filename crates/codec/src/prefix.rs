@@ -10,7 +10,7 @@
 //! ```
 //!
 //! In a code over bytes, symbol 256 is the *escape*, followed by an unchanged byte. Bytes that are
-//! rare in the sample are escaped, since a word for each would make other words longer.
+//! rare in the sample are escaped, because their words would make the other words longer.
 
 use crate::bits::BitWriter;
 use crate::error::CodecError;
@@ -98,7 +98,7 @@ impl PrefixCode {
         u32::from(self.lengths[symbol])
     }
 
-    /// Includes the escape for a byte without a word.
+    /// The bits of a byte's code. A byte without a word also needs the escape.
     #[inline]
     pub(crate) fn byte_length(&self, byte: u8) -> u32 {
         match self.length(usize::from(byte)) {
@@ -243,7 +243,7 @@ impl<const SIZE: usize> Triples<SIZE> {
                     }
                     break;
                 }
-                // This word needs bits that are missing: the look-up took zeros for them.
+                // This word needs bits beyond the index, for which the look-up took zeros.
                 if u32::from(length) > left {
                     break;
                 }

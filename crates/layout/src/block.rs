@@ -6,11 +6,11 @@
 //!      4  4092  payload
 //! ```
 //!
-//! A block's number is its offset in the file divided by 4096. The checksum covers it, so an intact
-//! block at a wrong offset is refused.
+//! A block's number is its offset in the file divided by 4096. The checksum covers the number, so a
+//! reader refuses an intact block at a wrong offset.
 //!
-//! A page may consist of several blocks. The first one has all checksums, so the payload is
-//! contiguous:
+//! A page may consist of several blocks. The first block has the checksums of all blocks, so the
+//! payload is contiguous:
 //!
 //! ```text
 //! offset  size  contents (page of k blocks)
@@ -58,7 +58,7 @@ pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(four)
 }
 
-/// Writes the checksum of block `number` over its first four bytes.
+/// Writes the checksum of block `number` over the first four bytes of the block.
 ///
 /// # Panics
 /// Panics if `block` is not [`BLOCK`] bytes long.
@@ -84,7 +84,7 @@ pub fn check(block: &[u8], number: u64, file: &str) -> Result<(), LayoutError> {
     }
 }
 
-/// Block `at` is not 0, and its page begins at block `first`.
+/// The number and the checksum of block `at` of a page that begins at block `first`. `at` is not 0.
 #[inline]
 fn further_checksum(page: &[u8], first: u64, at: usize) -> (u64, u32) {
     let number = first.saturating_add(at as u64);

@@ -1,11 +1,11 @@
 //! The data of a segment of vectors that a search needs in memory: the page of each node, and base
-//! vectors, from which the vectors of a chunk are encoded as differences.
+//! vectors. The vectors of a chunk are encoded as differences from its base vector.
 //!
 //! A segment is a file of kind `Vectors`, in chunks of equally many records, each with pages of its
-//! own. A file of chunks is the chunk-level metadata of DecoupleVS (section 3.3). If a merge keeps
-//! the file of a segment with deleted vectors, it rewrites only the file of chunks. A deleted
-//! record becomes *garbage*, without a node, and the remaining nodes are renumbered. The pages keep
-//! their old numbers.
+//! own. A file of chunks is the chunk-level metadata of DecoupleVS (section 3.3). If a merge leaves
+//! the vectors' file unchanged although some vectors were deleted, it rewrites only the file of
+//! chunks. A deleted record becomes *garbage*, without a node, and the merge renumbers the
+//! remaining nodes. The pages keep their old numbers.
 //!
 //! ```text
 //!   page as it was written   | 300 301 302 303 | 304 305 306 | 307 308 |  first node 300
@@ -13,8 +13,8 @@
 //!   nodes now, from 100 on   | 100         101 |             | 102 103 |  boundaries 101, 101, 103
 //! ```
 //!
-//! Payload of a [stream](crate::stream) of kind `Chunks`, little-endian; `m` bytes of a model, `n`
-//! chunks, `V` bytes a vector:
+//! The table shows the payload of a [stream](crate::stream) of kind `Chunks`. Numbers are
+//! little-endian, and a vector has `V` bytes.
 //!
 //! | offset | bytes | contents |
 //! |---|---|---|
@@ -38,8 +38,8 @@
 //! | … | ⌈p / 8⌉ | if records span pages: a bit for each page ([`RunsOn`]) |
 //!
 //! If the first page has only garbage, its last node is the segment's first node - 1, modulo 2^32.
-//! If no record starts on a page, its last node is that of the page before. The bit of a page is
-//! set if its last record continues on the next page.
+//! If no record starts on a page, its last node is the last node of the page before. A page's bit
+//! is set if the page's last record continues on the next page.
 
 mod dead;
 
@@ -59,12 +59,12 @@ const BASE: u32 = 1;
 const GARBAGE: u32 = 2;
 const RUNS_ON: u32 = 4;
 
-/// Consecutive nodes of a segment, on pages of their own.
+/// Consecutive nodes of a segment. A page has nodes of one chunk only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chunk {
-    /// The number of its first page in the segment's file, starting at 0.
+    /// The number of the chunk's first page in the segment's file, starting at 0.
     pub first_page: u32,
-    /// The number of its pages, which are consecutive.
+    /// The number of the chunk's pages, which are consecutive.
     pub pages: u32,
     /// The last node that starts on each page or before it, ascending.
     pub boundaries: Vec<u32>,
@@ -87,7 +87,7 @@ pub struct ChunksFile {
     pub runs: RunsOn,
 }
 
-/// Facts about a segment from the manifest and from the header of its vectors.
+/// The facts about a segment that the manifest and the header of its vectors give.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SegmentSpan {
     /// The first node of the segment.
@@ -248,7 +248,7 @@ impl ChunksFile {
     }
 
     /// The same pages with first node `to` instead of `from`, and with more dead slots. `dead` has
-    /// their pages and slots, ascending.
+    /// the pages and slots of the newly dead records, ascending.
     #[must_use]
     pub fn with_dead(&self, from: u32, to: u32, dead: &[(u32, u16)]) -> ChunksFile {
         let mut counts = self.counts(from);
@@ -322,7 +322,8 @@ impl NextChunk {
         for (page, &last) in boundaries.iter().enumerate() {
             let (slots_at, slots) = dead.next_page();
             let at = boundaries_at + 4 * page;
-            // If a page begins with the end of a record, perhaps no record starts on it.
+            // If a page begins with the end of a record, it may be a page on which no record
+            // starts.
             let begun = page > 0 && self.runs.has(self.next_page + page as u64 - 1);
             let least = u64::from(slots.is_empty() && !begun);
             let nodes = self.page(reader, at, last, least, slots.len() as u64, left)?;
@@ -368,8 +369,8 @@ impl NextChunk {
         Ok(())
     }
 
-    /// Returns the number of the page's nodes, at least `least`. The rest of the chunk has `left`
-    /// records.
+    /// Returns the number of the page's nodes, and refuses fewer than `least`. From this page on,
+    /// the chunk has `left` records.
     fn page(
         &mut self,
         reader: &PayloadReader<'_>,
@@ -379,7 +380,7 @@ impl NextChunk {
         dead: u64,
         left: u64,
     ) -> Result<u64, LayoutError> {
-        // If the first node is 0 and the page has no node, its last node is -1.
+        // If the next node is 0 and the page has no node, the page's last node is -1.
         let behind = match (self.next_node, last) {
             (0, u32::MAX) => 0,
             _ => u64::from(last) + 1,
@@ -439,7 +440,7 @@ impl Garbage {
     }
 }
 
-/// Refuses dead slots, at offset `at`, that do not ascend, or exceed a page of `records` records.
+/// Refuses dead slots, at offset `at`, that do not ascend, or are not below `records`.
 fn check_slots(
     reader: &PayloadReader<'_>,
     at: usize,
@@ -457,8 +458,8 @@ fn check_slots(
     Ok(())
 }
 
-/// The beta of DecoupleVS (section 3.3): metadata of chunks as a share of their vectors, `(V + 12)
-/// / C + alpha / 1024`. `C` is `chunk_bytes`, before encoding; `alpha` in (0, 1] is the ratio of
+/// The beta of DecoupleVS (section 3.3): the bytes of metadata for each byte of vectors, `(V + 12)
+/// / C + alpha / 1024`. `C` is `chunk_bytes`, before encoding. `alpha` in (0, 1] is the ratio of
 /// compressed to original size.
 pub fn chunk_overhead(chunk_bytes: u64, alpha: f64, vector_bytes: usize) -> f64 {
     (vector_bytes + CHUNK_FIXED) as f64 / chunk_bytes as f64 + alpha / 1024.0

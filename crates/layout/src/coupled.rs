@@ -27,10 +27,11 @@
 //! 12+V+4*R     4  the node u32, none twice on a page; on relocated pages only
 //! ```
 //!
-//! Nodes fill the pages in order, so a node's page and slot are computed.
+//! Nodes fill the pages in order, so a node's page and slot follow from its number.
 //!
 //! A rewritten record goes to a *relocated* page, which stores the node of each record in four more
-//! bytes. If a page has one record and no space for these bytes, its shape has no relocated pages.
+//! bytes. If these bytes do not fit on a page with one record, files of this shape have no
+//! relocated pages.
 
 use std::ops::Deref;
 
@@ -150,7 +151,7 @@ impl PageBuilder {
         self.nodes.clear();
     }
 
-    /// Empties the page and makes it a relocated one ([`PageBuilder::push_node`]).
+    /// Empties the page for records of any nodes ([`PageBuilder::push_node`]).
     ///
     /// # Panics
     /// Panics if [`CoupledShape::relocated_per_page`] is 0.
@@ -209,7 +210,7 @@ impl PageBuilder {
         true
     }
 
-    /// Seals the page as number `page` of its file. More records may be pushed afterwards.
+    /// Writes the checksums for page `page` of the file. More records may be pushed afterwards.
     ///
     /// # Panics
     /// Panics if the page is relocated and empty.
@@ -231,11 +232,11 @@ pub struct PageView<'a> {
 }
 
 impl<'a> PageView<'a> {
-    /// Opens page `page` of `file`. The page itself shows whether it is relocated. If it is not, it
-    /// must have `expected` records; 0 requires a relocated page.
+    /// Opens page `page` of `file`. The page itself shows whether it is relocated. A page that is
+    /// not relocated must have `expected` records. If `expected` is 0, the page must be relocated.
     ///
-    /// With `verify`, the method also checks the checksums, and that a relocated page has each node
-    /// once. Without `verify`, damaged bytes give wrong values, but cause no panic.
+    /// With `verify`, the method also compares the checksums, and refuses a relocated page that has
+    /// a node twice. Without `verify`, damaged bytes give wrong values, but cause no panic.
     #[inline]
     pub fn open(
         shape: &'a CoupledShape,
@@ -269,7 +270,7 @@ impl<'a> PageView<'a> {
         Ok(view)
     }
 
-    /// Refuses a relocated page without records and, with `all`, one with a repeated node.
+    /// Refuses a relocated page without records. If `all` is true, also refuses a repeated node.
     fn check_nodes(&self, all: bool) -> Result<(), LayoutError> {
         if self.is_empty() {
             let at = 4 * self.shape.blocks_per_page();
@@ -310,7 +311,7 @@ impl<'a> PageView<'a> {
         self.relocated
     }
 
-    /// The node of the record in slot `slot`, unchecked on a relocated page.
+    /// The node of the record in slot `slot`. On a relocated page, this number is not checked.
     #[inline]
     pub fn node_number(&self, slot: usize) -> Result<u32, LayoutError> {
         if slot >= self.len() {
@@ -380,7 +381,7 @@ pub struct NodeView<'a> {
     pub neighbours: Neighbours<'a>,
 }
 
-/// An adjacency list, read in place. The numbers are unchecked.
+/// An adjacency list, read in place. Its numbers are not checked.
 #[derive(Debug, Clone, Copy)]
 pub struct Neighbours<'a> {
     pub(crate) bytes: &'a [u8],

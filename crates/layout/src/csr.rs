@@ -214,7 +214,7 @@ impl CsrShape {
         self.seal(node, row);
     }
 
-    /// Writes the list of a node into its row. The bytes of the list must be zero before.
+    /// Writes the list of a node into its row. The bytes of the list must be zero before the call.
     ///
     /// # Panics
     /// Panics if an argument has a wrong length, or a neighbour does not fit a link.
@@ -275,7 +275,8 @@ impl CsrShape {
         sum.copy_from_slice(&crate::block::checksum(node.into(), rest).to_le_bytes());
     }
 
-    /// Decodes a list as stored in a row, degree first. Damaged links may be too large.
+    /// Decodes the neighbours in a list of a row. The list begins with its degree. If the list is
+    /// damaged, the numbers may be too large.
     ///
     /// # Errors
     /// Fails if the list has the wrong length, or a degree above R.
@@ -297,7 +298,8 @@ impl CsrShape {
         }
         let links = &list[2..];
         let (bits, mask) = (self.link_bits as usize, (1u64 << self.link_bits) - 1);
-        // A window of eight bytes contains each link: up to seven bits before it, and its 32.
+        // Each link fits a window of eight bytes: up to seven bits before the link, and up to 32
+        // bits of it.
         let windows = match links.len() {
             bytes @ 8.. => (((bytes - 8) * 8 + 7) / bits + 1).min(degree),
             _ => 0,

@@ -1,7 +1,7 @@
 //! The directory: the page of each node, for pages with different numbers of records.
 //!
-//! Payload of a [stream](crate::stream) of kind `Directory`, little-endian; `m` bytes of a model of
-//! the lists, `s` models of the vectors, `p` pages:
+//! The payload of a [stream](crate::stream) of kind `Directory` is little-endian. It has a model of
+//! the lists with `m` bytes, `s` models of the vectors, and `p` pages:
 //!
 //! | offset | bytes | contents |
 //! |---|---|---|
@@ -14,9 +14,9 @@
 //! | … | … | the models of the vectors, one after another |
 //! | … | 2 p | records on each page, 1 or more |
 //!
-//! In memory the directory is a [`PageDirectory`]: a bit for each node, which is set for the first
-//! node of a page, and the count of set bits before every 512 nodes. Pages without a node, which
-//! only [segments](crate::chunks) have, are listed separately.
+//! In memory the directory is a [`PageDirectory`]. It has a bit for each node, which is set for the
+//! first node of a page, and the count of set bits before each 512 nodes. Pages without a node,
+//! which only [segments](crate::chunks) have, are listed separately.
 
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;
@@ -24,7 +24,7 @@ use crate::payload::PayloadReader;
 /// Format version of these files. 1: the first.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// The nodes between two ranks: one cache line of bits.
+/// The nodes from one count of set bits (a rank) to the next. Their bits are one cache line.
 const RANKED: u64 = 512;
 const WORDS: usize = RANKED as usize / 64;
 
@@ -34,14 +34,16 @@ pub struct PageDirectory {
     first: u32,
     nodes: u64,
     pages: u64,
-    /// A bit for each node, set for the first node of a page, up to a multiple of [`WORDS`].
+    /// A bit for each node, set for the first node of a page. The number of words is a multiple of
+    /// [`WORDS`].
     bits: Vec<u64>,
     ranks: Vec<u32>,
     empty: Vec<u32>,
 }
 
 impl PageDirectory {
-    /// The directory of a file from node `first` on. `counts` has the number of nodes on each page.
+    /// The directory of a file whose first node is `first`. `counts` has the number of nodes on
+    /// each page.
     pub fn from_counts(first: u32, counts: impl IntoIterator<Item = u16>) -> PageDirectory {
         let (mut nodes, mut pages, mut bits) = (0u64, 0u64, Vec::new());
         let mut empty = Vec::new();
@@ -80,7 +82,8 @@ impl PageDirectory {
         }
     }
 
-    /// The page that has `node`; otherwise the page of the nearest node, or 0 in an empty file.
+    /// The page that has `node`. If no page has it, the page of the nearest node, or 0 in an empty
+    /// file.
     #[inline]
     pub fn page_of(&self, node: u32) -> u64 {
         let Some(last) = self.nodes.checked_sub(1) else {
@@ -93,7 +96,8 @@ impl PageDirectory {
         for bits in &self.bits[start..word] {
             ones += bits.count_ones();
         }
-        // The node's own bit is included. The first node's bit is set, so the count is at least 1.
+        // The count includes the bit of `node`. The first node's bit is set, so the count is at
+        // least 1.
         ones += (self.bits[word] << (63 - bit)).count_ones();
         self.nth_in_use(u64::from(ones) - 1)
     }
@@ -107,7 +111,8 @@ impl PageDirectory {
 
     #[inline]
     fn nth_in_use(&self, nth: u64) -> u64 {
-        // A page without nodes is before the result if at most `nth` other pages precede it.
+        // A page without nodes precedes the result if at most `nth` pages with nodes precede that
+        // page.
         let (mut low, mut high) = (0, self.empty.len());
         while low < high {
             let middle = low + (high - low) / 2;

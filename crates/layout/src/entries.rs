@@ -1,7 +1,7 @@
-//! The entry points of an inline index, whose codes alone are in memory (AiSAQ §3.1).
+//! The entry points of an inline index. Memory has the codes of these nodes only (AiSAQ §3.1).
 //!
-//! Payload of a [stream](crate::stream) of kind `Entries`, little-endian; `n` entry points, codes
-//! of `c` bytes:
+//! The payload of a [stream](crate::stream) of kind `Entries` is little-endian. It has `n` entry
+//! points, with codes of `c` bytes:
 //!
 //! | offset | bytes | contents |
 //! |---|---|---|

@@ -1,7 +1,8 @@
-//! The errors of this crate. Each names the file, the offset, the found and the expected value, and
-//! the remedy.
+//! The errors of this crate. Each error names the file, the offset, the found and the expected
+//! value, and the remedy.
 
-/// Bytes that this crate refuses. `file` is the caller's name; offsets are in bytes from its start.
+/// Bytes or arguments that this crate refuses. `file` is the name that the caller passed. Offsets
+/// are in bytes from the start of the file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
@@ -92,7 +93,7 @@ pub enum LayoutError {
         /// The kind.
         found: String,
     },
-    /// A file of one kind, where a file of another kind is needed.
+    /// The file is of another kind than the caller needs.
     #[error(
         "{file}: file kind at offset {offset} is {found}; {expected} expected, so files of the index were swapped. Restore the right file"
     )]
@@ -172,7 +173,7 @@ pub enum LayoutError {
         what: String,
         /// The value of the property.
         found: String,
-        /// Why the value is not possible.
+        /// The reason why the value is not possible.
         reason: String,
         /// How the caller can repair the row.
         remedy: String,

@@ -29,8 +29,8 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// `behind` is the bytes after a list. Refuses 0 and numbers above [`MAX_DIMENSION`] or
-    /// [`MAX_DEGREE`].
+    /// `behind` is the number of bytes after the list in a record. Refuses 0 and numbers above
+    /// [`MAX_DIMENSION`] or [`MAX_DEGREE`].
     pub(crate) fn new(
         element: Element,
         dim: usize,
@@ -173,7 +173,8 @@ impl Geometry {
         page.saturating_mul(self.blocks as u64).saturating_add(1)
     }
 
-    /// The number of nodes is at byte `nodes_at` of the file.
+    /// Refuses too many nodes, or a header with another length. For errors, `nodes_at` is the
+    /// position of the number of nodes.
     pub(crate) fn check_nodes(
         &self,
         nodes: u64,
@@ -214,7 +215,8 @@ pub(crate) fn record_bytes(element: Element, dim: usize, degree: usize, behind: 
         .saturating_add(RECORD_FIXED)
 }
 
-/// As many records as fit a block, or one record on the fewest blocks.
+/// The blocks of a page and its records: as many records as fit a block, or one on the fewest
+/// blocks.
 pub(crate) fn fit(record_bytes: usize) -> (usize, usize) {
     // Each block has a checksum of four bytes, and the page a count of four bytes.
     let blocks = record_bytes.saturating_add(4).div_ceil(PAYLOAD);

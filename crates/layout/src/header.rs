@@ -99,7 +99,8 @@ impl FileHeader {
 
     /// Decodes the header from the first bytes of `file`. Refuses damage and newer versions.
     pub fn decode(bytes: &[u8], file: &str) -> Result<FileHeader, LayoutError> {
-        // The magic is checked before the length, so that a short foreign file is called foreign.
+        // The magic is checked before the length. So the error for a short file of another program
+        // says that the file is not from StratANN.
         let head = &bytes[..bytes.len().min(MAGIC.len())];
         if head != &MAGIC[..head.len()] {
             return Err(LayoutError::Magic {
@@ -194,8 +195,8 @@ impl FileHeader {
         })
     }
 
-    /// Refuses a file of another length than in its header, unless the file
-    /// [grows](FileKind::is_appended_to).
+    /// Refuses a file whose length differs from the length in its header. A file that
+    /// [grows](FileKind::is_appended_to) may be longer.
     pub fn check_length(&self, actual: u64, file: &str) -> Result<(), LayoutError> {
         if actual == self.length || actual > self.length && self.kind.is_appended_to() {
             return Ok(());
@@ -229,7 +230,8 @@ impl FileHeader {
     }
 }
 
-/// The checksum in a header block. The manifest has it too, to detect a file of another index.
+/// The checksum in a header block. The manifest has the same checksum, so that a reader notices a
+/// file of another index.
 ///
 /// # Panics
 /// Panics if `block` is shorter than [`BLOCK`].
@@ -237,7 +239,7 @@ pub fn stored_checksum(block: &[u8]) -> u32 {
     u32_at(block, CHECKSUM)
 }
 
-/// The error names the lowest bit that is not in `known`.
+/// Refuses unknown feature bits. The error names the lowest bit that is not in `known`.
 pub(crate) fn check_features(
     found: u64,
     known: u64,

@@ -1,8 +1,8 @@
-//! The reads of each page by a sample of queries of the build. A search keeps the pages with the
-//! most reads in memory.
+//! How often a sample of queries of the build read each page. A search has the pages with the most
+//! reads in memory.
 //!
-//! Payload of a [stream](crate::stream) of kind `Heat`, little-endian; `g` pages with lists, `v`
-//! pages with vectors alone:
+//! The payload of a [stream](crate::stream) of kind `Heat` is little-endian. It has `g` pages with
+//! lists, and `v` pages with vectors alone:
 //!
 //! | offset | bytes | contents |
 //! |---|---|---|

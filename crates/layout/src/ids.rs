@@ -1,5 +1,5 @@
-//! The node of each external id, for changes and look-ups by id. If each node's id is its own
-//! number, this file does not exist.
+//! The node of each external id, for changes and look-ups by id. If the id of each node equals the
+//! node's number, this file does not exist.
 //!
 //! The file is a [stream](crate::stream) of kind `Ids`. Arbitrary ids are stored as *pairs*: the
 //! header has no fields, and the payload has an entry for each vector of the build, by ascending
@@ -10,9 +10,9 @@
 //! | 12 i | 8 | an external id |
 //! | 12 i + 8 | 4 | its node |
 //!
-//! 341 entries fill the payload of a block exactly, so each block is verified and searched by
-//! itself. A search needs no other data in memory: it guesses a block from the least and the
-//! largest id, and the block's ids bound the next guess.
+//! 341 entries fill the payload of a block exactly, so a reader verifies and searches each block by
+//! itself. A look-up needs no data in memory: it guesses a block from the least and the largest id
+//! of the file, and the ids in this block bound the next guess.
 //!
 //! If the ids are row numbers and nodes have another order, the file stores *nodes alone* (from
 //! format version 2 on): entry `i` is the node of id `i`. The header has a field:
@@ -135,8 +135,8 @@ impl IdsFile {
         }
     }
 
-    /// Appends the payload of a block of nodes with consecutive ids. Only the last block is not
-    /// full.
+    /// Appends the payload of a block of nodes with consecutive ids. All blocks except the last
+    /// must be full.
     ///
     /// # Panics
     /// Panics if the file has pairs, the block is too small, or a node is too large.
@@ -314,7 +314,7 @@ impl IdsBlock<'_> {
             bits => {
                 assert!(place < self.len, "entry {place} of {}", self.len);
                 let at = place * bits as usize;
-                // The window has at most 7 bits before the entry, and 32 of the entry.
+                // The window has at most 7 bits before the entry, and at most 32 bits of the entry.
                 let window = self.window(at / 8) >> (at % 8);
                 (window & ((1 << bits) - 1)) as u32
             }
@@ -349,7 +349,8 @@ impl IdsBlock<'_> {
         (self.id(0), self.id(self.len() - 1))
     }
 
-    /// The position of an id, or where it would be inserted.
+    /// The position of an id. If the id is absent, `Err` has the position at which it would be
+    /// inserted.
     pub fn find(&self, id: u64) -> Result<usize, usize> {
         let (mut low, mut high) = (0, self.len());
         while low < high {

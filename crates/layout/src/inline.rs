@@ -1,5 +1,5 @@
-//! Inline pages: a node's record also has the codes of its neighbours, so a search needs no codes
-//! in memory. This is the node chunk of AiSAQ (section 3.1).
+//! Inline pages: a node's record has the codes of its neighbours too, so that a search needs no
+//! codes in memory. Such a record is the node chunk of AiSAQ (section 3.1).
 //!
 //! ```text
 //! file = [header block][page 0][page 1]..       page p starts at byte 4096 + p * page_bytes
@@ -8,7 +8,7 @@
 //! The header's fields: element code u32, dimension u32, degree R u32, bytes of a code c u32, nodes
 //! u64.
 //!
-//! Pages have the structure of [`crate::coupled`]; records also have codes:
+//! Pages have the structure of [`crate::coupled`], but their records have codes too:
 //!
 //! ```text
 //! offset    size  contents (record); V = dimension * element size, rounded up to a multiple of 4
@@ -20,12 +20,12 @@
 //!      .     c*R  their codes, c bytes each, in the same order; unused ones are zero
 //! ```
 //!
-//! A record is not padded after its last code, so it may begin at any byte: padding could reduce
-//! the number of records on a page.
+//! A record is not padded after its last code, because padding could reduce the number of records
+//! on a page. So a record may begin at any byte.
 //!
-//! A node's code is stored with every list that contains the node, so one more neighbour may take
-//! one more block. [`proposals`] suggests degrees and codes that use a larger share of pages
-//! ([`fill`]), or need fewer blocks.
+//! A node's code is stored in the record of each node that has it as a neighbour, so one more
+//! neighbour may take one more block. [`proposals`] suggests degrees and codes with which pages
+//! have less unused space ([`fill`]), or fewer blocks.
 
 use std::ops::Deref;
 
@@ -263,7 +263,8 @@ pub struct InlineNode<'a> {
     pub codes: &'a [u8],
 }
 
-/// How nodes fill their pages: several nodes in a block, or one node in several blocks.
+/// How records fill pages. A page has several records in one block, or one record in several
+/// blocks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fill {
     /// Nodes of a full page.
@@ -275,7 +276,7 @@ pub struct Fill {
 }
 
 impl Fill {
-    /// Bytes of the file for each record, with its share of header and unused space.
+    /// Bytes of the file for each record, including a part of the page's header and unused space.
     pub fn record_bytes(&self) -> f64 {
         (self.blocks * BLOCK) as f64 / self.nodes_per_page as f64
     }
@@ -311,16 +312,16 @@ pub fn fill(element: Element, dim: usize, degree: usize, code_bytes: usize) -> F
     }
 }
 
-/// Suggests shapes that use their pages better, as AiSAQ recommends (section 3.1: a node fills `n`
-/// blocks, or `n` nodes fill one), in this order:
+/// Suggests shapes that use their pages better. AiSAQ recommends that a node fills `n` blocks, or
+/// that `n` nodes fill one block (section 3.1). The suggestions are, in this order:
 ///
-/// 1. the largest degree that needs no more blocks, and puts as many nodes on a page;
-/// 2. the longest codes of the same degree under these two conditions, up to `dim` bytes: no
-///    [quantiser](stratann_vector::ProductQuantizer) has longer ones;
-/// 3. the largest degree that needs one block less, or puts one more node on a page of one block.
+/// 1. the largest degree with which a page has no more blocks and no fewer nodes;
+/// 2. the longest codes of the same degree under these two conditions, up to `dim` bytes, as a
+///    [quantiser](stratann_vector::ProductQuantizer) makes no longer codes;
+/// 3. the largest degree with which a page has one block less, or one block and one more node.
 ///
 /// Shapes that equal the given one or have no degree are omitted. [`InlineShape::new`] accepts all
-/// suggestions. If it refuses the given shape, there are none.
+/// suggestions. If it refuses the given shape, there are no suggestions.
 pub fn proposals(element: Element, dim: usize, degree: usize, code_bytes: usize) -> Vec<Proposal> {
     if InlineShape::new(element, dim, degree, code_bytes).is_err() {
         return Vec::new();
@@ -340,7 +341,8 @@ pub fn proposals(element: Element, dim: usize, degree: usize, code_bytes: usize)
     };
 
     let neighbour = 4 + code_bytes;
-    // Codes that are longer than the longest codes of a quantiser are not made shorter.
+    // If the given codes are longer than a quantiser's longest codes, they stay as long as they
+    // are.
     let longest = (here / degree - 4).min(dim.max(code_bytes));
     [
         ((here / neighbour).min(MAX_DEGREE), code_bytes),

@@ -9,9 +9,10 @@
 //! body: a line of JSON for each insert; the last key is "replaced_by"
 //! ```
 //!
-//! A rename replaces the file as a whole. No vector depends on it, so a damaged file is ignored,
-//! and so is version 1, which does not record attributes. In version 2 the checksum covers the body
-//! alone, or version and body. A file of a later version is left unchanged.
+//! A rename replaces the file as a whole. No vector depends on the file, so a reader ignores a
+//! damaged file. It also ignores version 1, which does not record attributes. In version 2 the
+//! checksum covers the body alone, or version and body. A file of a later version is left
+//! unchanged.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +27,7 @@ const FIRST_WORDS: &str = "STRATANN INSERTS ";
 /// The newest format version.
 pub const VERSION: u32 = 3;
 
-/// Why the text of the file is ignored.
+/// The reason why the text of the file is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreadable {
     /// The text is damaged, or of version 1.
@@ -38,7 +39,8 @@ pub enum Unreadable {
 /// An insert that assigns consecutive ids: row `n` has the id `first_id + n`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BegunInsert {
-    /// The name of the vectors in messages and for removal: an absolute path for a file.
+    /// The name of the vectors, in messages and for the removal of this entry. The name of a file
+    /// is its absolute path.
     pub file: String,
     /// The number of rows.
     pub rows: u64,
@@ -57,7 +59,7 @@ pub struct BegunInsert {
 
 /// Encodes the text of the file.
 pub fn encode(inserts: &[BegunInsert]) -> Vec<u8> {
-    // Only maps whose keys are not strings can fail, and an insert has none.
+    // Only a map whose keys are not strings makes this fail, and an insert has no such map.
     let lines = inserts.iter().map(serde_json::to_string);
     let lines: Vec<String> = lines.map(|line| line.unwrap_or_default() + "\n").collect();
     let body = lines.concat();

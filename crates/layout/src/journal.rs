@@ -1,9 +1,9 @@
 //! The journal: pages that a checkpoint is about to overwrite in place, in an index whose pages do
 //! not move. A checkpoint writes such a page to the journal before the commit, and in place
-//! afterwards. A program that opens the index reads such a page from the journal, since a crash may
-//! have left the page in place half old and half new.
+//! afterwards. A program that opens the index reads such a page from the journal, because a crash
+//! may have left the page in place half old and half new.
 //!
-//! Payload of a [stream](crate::stream) of kind `Journal`, little-endian:
+//! The payload of a [stream](crate::stream) of kind `Journal` is little-endian:
 //!
 //! | offset | bytes | contents |
 //! |---|---|---|
@@ -73,7 +73,7 @@ impl JournalFile {
         })
     }
 
-    /// The pages with their numbers, for the `page_bytes` of the decoding.
+    /// The pages with their numbers. `page_bytes` must be the same as for [`decode`](Self::decode).
     pub fn pages(&self, page_bytes: usize) -> impl Iterator<Item = (u32, &[u8])> {
         let pages = self.pages.chunks_exact(page_bytes.max(1));
         self.numbers.iter().copied().zip(pages)

@@ -45,10 +45,10 @@
 //! └── log-000001 ..    inserts and deletes in their order: [header block][record].. (log)
 //! ```
 //!
-//! All integers are little-endian. Each 4 KiB block has a crc32c checksum, seeded with its number
-//! in the file, so a block at a wrong offset is found too. Some structures are not blocks, and have
-//! checksums of their own: records and marks of a log, rows of `csr`, and posting lists and vectors
-//! of a cluster index. The module that reads a structure has its byte table.
+//! All integers are little-endian. Each 4 KiB block has a crc32c checksum, seeded with the block's
+//! number in the file, so a reader also notices a block at a wrong offset. Some structures are not
+//! blocks, and have checksums of their own: records and marks of a log, rows of `csr`, and posting
+//! lists and vectors of a cluster index. The module that reads a structure has its byte table.
 
 #![forbid(unsafe_code)]
 

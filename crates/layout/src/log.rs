@@ -1,7 +1,7 @@
 //! The vector log: all inserts and deletes since the last checkpoint, in order.
 //!
 //! The record with a new vector *is* the durable insert. A log consists of files with consecutive
-//! numbers. A file is a header block followed by adjacent records:
+//! numbers. A file has a header block, two marks, and then adjacent records:
 //!
 //! ```text
 //! offset  size  contents
@@ -20,7 +20,7 @@
 //!               5 replace; 6 only a row
 //!      5     3  zero
 //!      8     4  bytes P of the payload (u32): vector, plus the row if there is one; 0 for a delete
-//!     12     8  sequence number (u64): one more than that of the record before it, over all logs
+//!     12     8  sequence number (u64): 1 above the previous one, counted over all logs
 //!     20     8  external id (u64)
 //!     28     P  the vector's elements, and the row (`attributes`)
 //!   28+P     .  zero up to a multiple of 8
@@ -36,18 +36,19 @@
 //! **Length.** The header is written once, before the first record. Its length field is the
 //! position of the first record ([`FileKind::is_appended_to`](crate::FileKind::is_appended_to)).
 //!
-//! **Checksum.** The log's number and the record's offset seed the checksum, so a record that was
-//! moved, or belongs to an older file, is not valid.
+//! **Checksum.** The log's number and the record's offset seed the checksum. So a record is not
+//! valid if it was moved, or if it belongs to an older file.
 //!
 //! **End.** A log ends at the first position without a whole record of correct checksum and
-//! sequence number ([`EndReason`]). A crash leaves there a torn record or zeros, and perhaps whole
-//! records after them, since a disk writes unsynced bytes in any order. No record there or later
-//! was durable. Records before a mark were durable, so they cannot be torn: a mark distinguishes
-//! damage from a torn end. [`Gap`] finds the next whole record after damage.
+//! sequence number ([`EndReason`]). After a crash, this position may have a torn record or zeros,
+//! perhaps with whole records behind, because a disk writes unsynced bytes in any order. No record
+//! from this position on was durable. All records before the offset of a mark were durable, so an
+//! invalid record before it is damage, not a torn end. [`Gap`] finds the next whole record after
+//! damage.
 //!
-//! **First sequence number.** The field continues the numbering if the previous log has no records.
-//! It also retracts records of the previous log with this number or a larger one. Such records were
-//! not acknowledged, or were written again in this log.
+//! **First sequence number.** If the previous log has no records, the field of the header continues
+//! the numbering. The field also retracts the records of the previous log that have this number or
+//! a larger one. Such records were not acknowledged, or were written again in this log.
 
 mod gap;
 pub mod marks;
@@ -72,7 +73,6 @@ pub const FORMAT_VERSION: u32 = 3;
 /// The most bytes that a row takes in a record.
 pub const MAX_ROW_BYTES: usize = crate::attributes::MOST_ROW;
 
-/// The first version with marks; then the first with rows.
 const MARKED: u32 = 2;
 const WITH_ROWS: u32 = 3;
 
@@ -287,7 +287,8 @@ pub enum LogRecord<'a> {
         /// The encoded row of the vector, at most [`MAX_ROW_BYTES`] bytes.
         row: Option<&'a [u8]>,
     },
-    /// A vector replaced the vector of its id. In one record, so that a crash keeps either vector.
+    /// A vector replaced the vector of its id. The update is one record, so after a crash the id
+    /// has the old vector or the new one.
     Replace {
         /// The external id of the old and of the new vector.
         id: u64,
@@ -394,8 +395,8 @@ impl RecordPlace {
     }
 }
 
-/// Appends the record for `place`, and returns the next position. The caller checks lengths: a
-/// reader takes a wrong length for the end of the log.
+/// Appends the record for `place`, and returns the next position. The caller checks the lengths,
+/// because a reader takes a wrong length for the end of the log.
 pub fn encode_record(record: LogRecord<'_>, place: RecordPlace, out: &mut Vec<u8>) -> RecordPlace {
     let [vector, row] = record.payload();
     let start = out.len();
@@ -533,8 +534,8 @@ impl<'a> LogRecords<'a> {
         self.bytes
     }
 
-    /// The next record and its sequence number, or the end. After [`EndReason::Short`] or
-    /// [`EndReason::Clean`], a caller with a piece of the file continues with more bytes.
+    /// The next record and its sequence number, or the end. If the caller has read only a part of
+    /// the file, it continues with more bytes after [`EndReason::Short`] or [`EndReason::Clean`].
     pub fn next_record(&mut self) -> Result<(u64, LogRecord<'a>), End> {
         let (record, bytes) = self.decode().map_err(|reason| End {
             offset: self.place.offset,
@@ -558,7 +559,7 @@ impl<'a> LogRecords<'a> {
     }
 }
 
-/// Returns the sequence number (not compared with `place`), the record, and its length in bytes.
+/// Returns the record, its length in bytes, and its sequence number, which the caller compares.
 fn whole_record(
     shape: LogShape,
     place: RecordPlace,
@@ -570,7 +571,7 @@ fn whole_record(
     }
     let short = |needs| EndReason::Short { needs, found };
     let head = bytes.get(..PAYLOAD).ok_or(short(PAYLOAD))?;
-    // The checksum is read last: kind and length determine how many bytes it covers.
+    // The checksum is compared last, because kind and length determine the bytes that it covers.
     let (vector, row) = shape.payload_of(head[KIND], u32_at(head, LENGTH) as usize)?;
     let payload = vector + row;
     let needs = record_bytes(payload);

@@ -5,8 +5,8 @@
 //! { ...the body: JSON, indented, ends with a newline... }
 //! ```
 //!
-//! The first line has exactly one valid spelling, and the checksum covers the body, so any damage
-//! is found. Keys are in the order of `text.rs`: the order in which versions added them.
+//! The first line has exactly one valid spelling, and the checksum covers the body, so a reader
+//! notices any damage. The order of the keys is the order in which versions added them (`text.rs`).
 //!
 //! Later versions add these keys and files:
 //!
@@ -41,20 +41,23 @@ use crate::header::{FileKind, check_features};
 
 /// The manifest's name in the index directory.
 pub const FILE_NAME: &str = "MANIFEST";
-/// The format version of a manifest and an index. 2: layouts besides the coupled one; 3: the inline
-/// layout, codebooks by content; 4: records rewritten after the build.
+/// The format version of a manifest and an index. Version 2 added the layouts besides the coupled
+/// one, version 3 the inline layout and codebooks by content, and version 4 the records rewritten
+/// after the build.
 pub const FORMAT_VERSION: u32 = 4;
-/// Reader feature bit of rewritten records (key `placement`): others would read outdated records.
+/// Reader feature bit of rewritten records (key `placement`). A reader without it would read
+/// outdated records.
 pub const PLACEMENT: u64 = 1;
-/// Reader feature bit of unchanged files of segments ([`KeptFacts`]), whose nodes have other
-/// numbers.
+/// Reader feature bit of segments whose files a merge left unchanged ([`KeptFacts`]). Nodes have
+/// other numbers in such a file.
 pub const KEPT: u64 = 2;
 /// Reader feature bit of an index that was built without vectors. The only record of its build is
 /// dead, with the external id 2^64 - 1.
 pub const PLACEHOLDER: u64 = 8;
 /// Reader feature bits that this build supports.
 pub const READER_FEATURES: u64 = PLACEMENT | KEPT | KIND | PLACEHOLDER;
-/// Writer feature bit of a file of ids ([`crate::ids`]), which an older merge would lose.
+/// Writer feature bit of a file of ids ([`crate::ids`]), which the merge of an older program would
+/// lose.
 pub const IDS: u64 = 1;
 /// Writer feature bit of a [`Manifest::state`], which an older program would leave outdated.
 pub const STATE: u64 = 2;
@@ -63,7 +66,7 @@ pub const COLUMNS: u64 = 4;
 /// Writer feature bit of a file of recall ([`crate::recall`]), which an older program would leave
 /// outdated.
 pub const RECALL: u64 = 8;
-/// Writer feature bit of a codebook that was given to the build, and which a merge keeps.
+/// Writer feature bit of a codebook that the user gave to the build. A merge keeps this codebook.
 pub const GIVEN_CODEBOOK: u64 = 16;
 /// Writer feature bit of a drift ([`DriftFacts`]), which an older program would drop.
 pub const DRIFT: u64 = 32;
@@ -73,17 +76,17 @@ pub const WRITER_FEATURES: u64 = IDS | STATE | COLUMNS | RECALL | GIVEN_CODEBOOK
 /// Hexadecimal digits of [`Manifest::state`].
 pub const STATE_DIGITS: usize = 32;
 
-/// The largest value of a number that is later increased.
+/// The largest valid value of a number that a later checkpoint increases.
 const LARGEST: u64 = 1 << 62;
 
-/// The parts of an index, as a reader needs them before it opens the other files.
+/// The description of an index, which a reader needs before it opens the other files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// The format version.
     pub format_version: u32,
     /// Feature bits that a reader must know.
     pub reader_features: u64,
-    /// Feature bits that a writer must know. With an unknown bit, unknown keys are no error.
+    /// Feature bits that a writer must know. If an unknown bit is set, unknown keys are no error.
     pub writer_features: u64,
     /// The version of StratANN that wrote this manifest.
     pub created_by: String,
@@ -127,23 +130,24 @@ pub struct Manifest {
     /// The encoding of the vectors, in words; empty if they are not encoded.
     #[serde(default)]
     pub vector_codec: String,
-    /// The segments of vectors or trailing parts that are stored apart, in the order of nodes.
+    /// The segments of vectors or trailing parts that have files of their own, in the order of
+    /// nodes.
     #[serde(default)]
     pub segments: Vec<SegmentFacts>,
-    /// The reads of a sample of queries when the index was built, if they were measured.
+    /// The reads of a sample of queries, if the build measured them.
     #[serde(default)]
     pub measured: Option<Measured>,
     /// The content hash by which indexes share a codebook (BLAKE3, 64 hexadecimal digits).
     #[serde(default)]
     pub codebook: String,
-    /// The largest external id ever used, plus 1. If it equals the number of vectors, the ids are
-    /// all numbers below it. Otherwise, with [`IDS`], a file of kind [`FileKind::Ids`] has them.
+    /// The largest external id ever used, plus 1. If this equals the number of vectors, the ids are
+    /// all smaller numbers. Otherwise, with [`IDS`], a file of kind [`FileKind::Ids`] has the ids.
     #[serde(default)]
     pub next_id: u64,
     /// The position of the first log record that the files of this checkpoint do not include.
     #[serde(default)]
     pub log_from: LogFrom,
-    /// Choices of the build that are recorded nowhere else, for a rebuild.
+    /// Choices of the build that no other key records. A rebuild uses them.
     #[serde(default)]
     pub build: BuildFacts,
     /// Facts about records that were rewritten after the build, with bit [`PLACEMENT`].
@@ -163,7 +167,7 @@ fn coupled() -> String {
 impl Manifest {
     /// Encodes the manifest as text, without the keys that its version does not have.
     pub fn encode(&self) -> Vec<u8> {
-        // Only maps whose keys are not strings can fail, and a manifest has none.
+        // Only a map whose keys are not strings makes this fail, and a manifest has no such map.
         let body = serde_json::to_string_pretty(self).unwrap_or_default();
         let mut body = in_order(self.format_version, &body).into_bytes();
         body.push(b'\n');
@@ -195,7 +199,7 @@ impl Manifest {
 
         let manifest: Manifest = serde_json::from_slice(body).map_err(json)?;
         let found: serde_json::Value = serde_json::from_slice(body).map_err(json)?;
-        // Default values are accepted for earlier versions only.
+        // Only earlier versions may omit these keys.
         for (key, since) in later_keys() {
             if version >= since && found.get(key).is_none() {
                 let (found, expected) = (format!("{key:?}, missing"), "a key of this version");
@@ -248,7 +252,8 @@ impl Manifest {
         self.file(&FileEntry::role_of(kind, Some(segment)))
     }
 
-    /// The segments of columns, ascending. Of several rows of a node, the newest segment's counts.
+    /// The segments of columns, ascending. If several segments have a row of one node, the newest
+    /// segment's row counts.
     pub fn column_segments(&self) -> Vec<u32> {
         let of_rows = |entry: &FileEntry| match entry.kind() {
             Some((FileKind::Rows, n)) => n,
@@ -264,14 +269,15 @@ impl Manifest {
         check_features(self.writer_features, WRITER_FEATURES, "writer", 0, file)
     }
 
-    /// Gives the checkpoint an id of its own, from random bytes.
+    /// Gives the checkpoint its own id, from random bytes.
     pub fn begin_state(&mut self, random: [u8; STATE_DIGITS / 2]) {
         let digits = u128::from_be_bytes(random);
         self.state = Some(format!("{digits:0width$x}", width = STATE_DIGITS));
         self.writer_features |= STATE;
     }
 
-    /// Records or removes the drift of inserted vectors. Without a placement, none was inserted.
+    /// Records or removes the drift of inserted vectors. Without a placement, no vector was
+    /// inserted.
     pub fn note_drift(&mut self, drift: Option<DriftFacts>) {
         let drift = drift.filter(|_| self.placement.is_some());
         self.writer_features &= !DRIFT;

@@ -1,7 +1,7 @@
 //! The file of the navigation graph: a sample of the nodes, the graph over them, and their vectors.
 //!
-//! Payload of a [stream](crate::stream) of kind `Navigation`, little-endian, `s` sampled nodes, `e`
-//! links:
+//! The payload of a [stream](crate::stream) of kind `Navigation` is little-endian. It has `s`
+//! sampled nodes and `e` links:
 //!
 //! | offset | bytes | contents |
 //! |---|---|---|
@@ -34,7 +34,8 @@ pub struct NavigationFile {
     pub entry: u32,
     /// The index's node for each position.
     pub nodes: Vec<u32>,
-    /// The start of each position's links, and the end of all.
+    /// For each position, the offset of its first link in `links`. The last offset is the number of
+    /// links.
     pub offsets: Vec<u32>,
     /// Links of all positions, one after another; each is a position.
     pub links: Vec<u32>,
@@ -79,8 +80,8 @@ impl NavigationFile {
         out
     }
 
-    /// Decodes a payload. `nodes` is the index's number of nodes; vectors have `row_bytes` or
-    /// `rounded` bytes.
+    /// Decodes a payload. `nodes` is the index's number of nodes. A vector has `row_bytes` bytes,
+    /// or `rounded` bytes if vectors are rounded.
     ///
     /// # Errors
     /// Fails if a length, the step, a node, an offset or a link is wrong.

@@ -1,8 +1,9 @@
 //! Pending changes of an index, which wait until their pages are written: neighbours to add to
-//! lists or to drop, and new nodes. A checkpoint stores these changes, since it removes the log
-//! with them.
+//! lists or to drop, and new nodes. A checkpoint stores these changes, because it removes the log
+//! in which they are recorded.
 //!
-//! Payload of a [stream](crate::stream) of kind `Pending`, little-endian; vectors of `v` bytes:
+//! The payload of a [stream](crate::stream) of kind `Pending` is little-endian. Vectors have `v`
+//! bytes:
 //!
 //! | offset | bytes | contents |
 //! |---|---|---|

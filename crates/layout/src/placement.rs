@@ -2,13 +2,13 @@
 //! inserted after its build.
 //!
 //! New nodes and changed records are on relocated pages ([`crate::slotted`], [`crate::coupled`]).
-//! If the pages of the build are written in place and new nodes fill pages after them, a page
-//! follows from the node's number, and the file has no table. For clusters, the file has only the
-//! inserted and deleted ids, and its numbers of lists are 0. [Another
+//! If an index overwrites the pages of the build in place and puts new nodes on pages behind, a
+//! node's page follows from its number, and the file has no table. In a cluster index, the file has
+//! only the inserted and deleted ids, and 0 for each number of incoming links. [Another
 //! table](crate::clusters::amended) has the positions of clusters.
 //!
-//! Payload of a [stream](crate::stream) of kind `Placement`, little-endian; `n` nodes, `b` nodes of
-//! the build among them, `r` ranges of ids, `d` deleted ids, `v` added pages of vectors:
+//! The payload of a [stream](crate::stream) of kind `Placement` is little-endian. It has `n` nodes,
+//! `b` of them from the build, `r` ranges of ids, `d` deleted ids, and `v` added pages of vectors:
 //!
 //! | offset | bytes | contents |
 //! |---|---|---|
@@ -41,7 +41,8 @@ use crate::error::LayoutError;
 use crate::payload::PayloadReader;
 use crate::runs::{RunsOn, byte_count};
 
-/// Format version. Only segments of version 2 ([`crate::slotted`]) come with the bits at the end.
+/// Format version of these files. If segments have version 1 ([`crate::slotted`]), the bits at the
+/// end are absent.
 pub const FORMAT_VERSION: u32 = 1;
 
 const FIXED: usize = 44;
@@ -55,7 +56,7 @@ pub struct PlacementFile {
     pub nodes: u32,
     /// The number of nodes of the build; later nodes were inserted.
     pub built: u32,
-    /// Pages of the page file that may be in use: above all of `page_of`.
+    /// The number of pages of the page file that may be in use, above all numbers in `page_of`.
     pub pages: u32,
     /// The page of each node; empty if the page follows from the node's number.
     pub page_of: Vec<u32>,
@@ -69,12 +70,13 @@ pub struct PlacementFile {
     pub lists: Vec<u8>,
     /// External ids inserted after the build: first id and number, in ascending, separate ranges.
     pub ids: Vec<(u64, u64)>,
-    /// Deleted ids, ascending, and the node below which their records are dead; `u32::MAX`: all.
+    /// Deleted ids, ascending, each with a node. The id's records at lower nodes are dead. With
+    /// `u32::MAX`, all records of the id are dead.
     pub deleted: Vec<(u64, u32)>,
 }
 
 impl PlacementFile {
-    /// Whether the record of an id on a node is dead: deleted, or replaced at a later node.
+    /// Whether the record of an id at a node is dead: deleted, or replaced at a later node.
     pub fn is_dead(&self, id: u64, node: u32) -> bool {
         let at = self.deleted.binary_search_by_key(&id, |&(id, _)| id);
         at.is_ok_and(|at| node < self.deleted[at].1)
@@ -203,7 +205,7 @@ fn read_runs(
     }
     let bytes = reader.bytes(byte_count(pages) as u64, what)?;
     runs.add(bytes, 0, pages);
-    // A checkpoint seals the last page, so no record continues after it.
+    // A checkpoint completes the last page, so the last record of this page does not continue.
     if runs.is_empty() || runs.has(u64::from(pages) - 1) || runs.to_bytes(0, pages) != bytes {
         let expected = "bits of one page or more, but not of the last page";
         return Err(reader.wrong(at, what, format!("{bytes:?}"), expected));
@@ -211,8 +213,8 @@ fn read_runs(
     Ok(runs)
 }
 
-/// At least one of the `later` nodes starts on each page, unless the page begins with the rest of a
-/// record.
+/// Checks that at least one of the `later` nodes starts on each page. A page that begins with the
+/// rest of a record needs no such node.
 fn check_added(
     reader: &PayloadReader<'_>,
     at: usize,
@@ -225,7 +227,7 @@ fn check_added(
     for (page, &first) in added.iter().enumerate() {
         let next = added.get(page + 1).copied().unwrap_or(nodes);
         let begun = page > 0 && runs.has(page as u64 - 1);
-        // After the last node, only pages without a first node may follow.
+        // After the last node, only pages with the rest of its record may follow.
         let starts = first < nodes || (begun && first == nodes && next == nodes);
         if first < least || !starts || (page == 0 && first > built) {
             let expected = match page {
@@ -235,7 +237,7 @@ fn check_added(
             let what = "first node of an added page of vectors";
             return Err(reader.wrong(at + 4 * page, what, first, expected));
         }
-        // A record that continues here, but did not start here, began on an earlier page.
+        // If no record starts on this page, the next page may have the same first node.
         least = first + u32::from(!begun || next != first);
     }
     Ok(())

@@ -2,8 +2,8 @@
 //! search finds. The share depends on the list size (in a cluster index, the number of probes) and
 //! on the distance of the k-th nearest vector.
 //!
-//! Payload of a [stream](crate::stream) of kind `Recall`, little-endian; `l` list sizes, `t`
-//! tables:
+//! The payload of a [stream](crate::stream) of kind `Recall` is little-endian. It has `l` list
+//! sizes and `t` tables:
 //!
 //! | offset | bytes | contents |
 //! |---|---|---|
@@ -15,9 +15,9 @@
 //! | end − 8 | 4 | kind of the searches: 0 walks of the graph, 1 PRESS, 2 probes of clusters |
 //! | end − 4 | 4 | 1 if the program chose the queries, 0 if a user gave them |
 //!
-//! Version 1 does not have the last two fields. Their values are then 0 and 1.
+//! Version 1 does not have the last two fields. A reader of version 1 takes 0 and 1 for them.
 //!
-//! A table. Queries are grouped into `b` buckets by distance (*bands* in code):
+//! The bytes of a table follow. Queries are grouped into `b` buckets by distance (*bands* in code):
 //!
 //! | offset | bytes | contents |
 //! |---|---|---|
@@ -38,7 +38,7 @@ pub const FORMAT_VERSION: u32 = 2;
 /// The most list sizes, tables, and bands of a table.
 pub const MOST: usize = 64;
 
-/// The kind of searches that were measured, since another kind has another recall.
+/// The kind of the measured searches. Another kind of search has another recall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Searched {
     /// Walks of the graph, best-first or pipelined, which find the same vectors.
@@ -62,7 +62,8 @@ pub struct RecallFile {
     pub queries: u32,
     /// The kind of searches.
     pub searched: Searched,
-    /// Whether the program chose the queries: they predict recall less well than a user's.
+    /// Whether the program chose the queries. Such queries predict recall less well than queries of
+    /// a user.
     pub by_build: bool,
     /// The measured list sizes, rising; in a cluster index, numbers of probes.
     pub lists: Vec<u32>,
@@ -73,7 +74,7 @@ pub struct RecallFile {
 /// The recall of searches for `k` results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecallTable {
-    /// k.
+    /// The number of results, k.
     pub k: u32,
     /// The bands of queries, by distance.
     pub bands: Vec<RecallBand>,

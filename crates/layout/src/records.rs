@@ -44,8 +44,8 @@ impl RecordsBuilder {
         self.count == self.geometry.nodes_per_page
     }
 
-    /// Appends a record to a page with space for it. Returns its bytes after the list, which are
-    /// zero.
+    /// Appends a record to a page with space for it. Returns the record's bytes after the list,
+    /// which are zero.
     pub(crate) fn push(&mut self, id: u64, vector: &[u8], neighbours: &[u32]) -> &mut [u8] {
         let geometry = &self.geometry;
         assert!(self.count < geometry.nodes_per_page, "the page is full");

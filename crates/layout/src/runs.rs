@@ -28,7 +28,8 @@ impl RunsOn {
         word.is_some_and(|word| word >> (page % 64) & 1 != 0)
     }
 
-    /// The pages of the last record of a page. `starts`: whether a record starts on a page.
+    /// The number of pages of the last record of page `page`. `starts` returns whether a record
+    /// starts on a page.
     #[inline]
     pub fn pages(&self, page: u64, starts: impl Fn(u64) -> bool) -> u32 {
         let (mut pages, mut last) = (1, page);

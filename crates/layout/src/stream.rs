@@ -13,12 +13,15 @@ use crate::block::{self, BLOCK, PAYLOAD};
 use crate::error::{LayoutError, check_zero};
 use crate::header::{FieldsWriter, FileHeader, FileKind};
 
-/// Format version of [`FileKind::Codes`]: fields of the engine, then `nodes * code_bytes` bytes.
+/// Format version of [`FileKind::Codes`]. The engine defines the kind-specific fields. The payload
+/// has `nodes * code_bytes` bytes.
 pub const CODES_FORMAT_VERSION: u32 = 1;
-/// Format version of [`FileKind::Codebook`]. 2: with the fields dimension and bytes of a code.
+/// Format version of [`FileKind::Codebook`]. Version 2 added the fields dimension and bytes of a
+/// code.
 pub const CODEBOOK_FORMAT_VERSION: u32 = 2;
 
-/// The number of blocks of one output: the allocator reuses 64 KiB without a system call.
+/// The number of blocks that the sink gets at once. The allocator reuses such a buffer of 64 KiB
+/// without a system call.
 const BATCH: usize = 16;
 
 /// The length in bytes of a file with `payload` bytes of payload.
@@ -33,7 +36,8 @@ pub fn file_offset(at: u64) -> u64 {
         .saturating_add(4 + at % PAYLOAD as u64)
 }
 
-/// Divides a payload into sealed blocks, which the sink gets in order, several at a time.
+/// Divides a payload into blocks with checksums. The sink gets the blocks in order, several at a
+/// time.
 #[derive(Debug)]
 pub struct StreamWriter {
     header: FileHeader,
@@ -45,7 +49,8 @@ pub struct StreamWriter {
 #[derive(Debug)]
 struct Blocks {
     first: u64,
-    /// Blocks before their output, perhaps with the header block; the last may be partly filled.
+    /// Blocks that the sink has not received yet. The first may be the header block, and the last
+    /// may be partly filled.
     batch: Vec<u8>,
 }
 
@@ -227,7 +232,8 @@ pub fn blocks_of(bytes: std::ops::Range<u64>) -> std::ops::Range<u64> {
     }
 }
 
-/// Verifies whole blocks, from number `first` on, and moves their payloads to the front of `bytes`.
+/// Verifies the whole blocks in `bytes`, which begin with block `first`, and moves their payloads
+/// to the front of `bytes`.
 ///
 /// # Errors
 /// Fails if a checksum is wrong.
@@ -262,7 +268,7 @@ pub fn decode(
 ) -> Result<(FileHeader, Vec<u8>), LayoutError> {
     let mut reader = StreamReader::open(kind, bytes, file)?;
     reader.header().check_length(bytes.len() as u64, file)?;
-    // The checked length bounds this allocation by the bytes that really exist.
+    // The length was compared with the file's bytes, so a damaged length causes no huge allocation.
     let mut payload = Vec::with_capacity(reader.payload_length() as usize);
     reader.push_with(&bytes[BLOCK..], |piece| payload.extend_from_slice(piece))?;
     Ok((reader.finish()?, payload))
@@ -279,7 +285,8 @@ pub struct StreamReader {
 }
 
 impl StreamReader {
-    /// Decodes the header from the first block or more. The next piece starts at block 1.
+    /// Decodes the header from the first bytes of a file, one block or more. The reader then takes
+    /// pieces of the file, from block 1 on.
     pub fn open(kind: FileKind, first: &[u8], file: &str) -> Result<StreamReader, LayoutError> {
         let header = FileHeader::decode_as(kind, first, file)?;
         let payload = header.fields(file).u64("payload length")?;
@@ -306,7 +313,8 @@ impl StreamReader {
         &self.header
     }
 
-    /// The length of the payload in bytes, unchecked: compare it before you allocate.
+    /// The length of the payload in bytes. It is not checked: compare it with the file's length
+    /// before you allocate.
     pub fn payload_length(&self) -> u64 {
         self.payload
     }
@@ -336,7 +344,7 @@ impl StreamReader {
         })
     }
 
-    /// Reads the next whole blocks and passes the verified payload of each to `sink`.
+    /// Reads the next whole blocks, and passes the verified payload of each block to `sink`.
     pub fn push_with(
         &mut self,
         piece: &[u8],

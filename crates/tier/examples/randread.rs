@@ -74,7 +74,7 @@ impl Random {
 }
 
 fn times() -> (Duration, Duration) {
-    // SAFETY: rusage is plain numbers, for which zero is a value.
+    // SAFETY: rusage consists of numbers, and zeros are valid numbers.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: `usage` is a valid rusage that outlives the call.
     unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };

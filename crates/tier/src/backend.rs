@@ -1,11 +1,11 @@
-//! How files are read: the requested way, and the way that works.
+//! The interfaces through which files are read: the requested interface, and the one that works.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::error::TierError;
 
-/// The requested way to read files.
+/// The requested interface for reading files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoMode {
     /// io_uring, or else `pread`, unless `STRATANN_IO` (`auto`, `uring`, `pread`) is set.
@@ -56,7 +56,7 @@ impl fmt::Display for IoMode {
     }
 }
 
-/// The way in which files are actually read.
+/// The interface through which files are actually read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// Files are read through one io_uring for each thread.

@@ -1,4 +1,4 @@
-//! Buffers of reads, and the pool that keeps them.
+//! Buffers of reads, and the pool that reuses them.
 //!
 //! ```text
 //!   BufferPool (one a thread)          Block (one a read)
@@ -10,10 +10,10 @@
 //!
 //! All pooled buffers are aligned to 4 KiB, as `O_DIRECT` demands, and always initialised.
 //!
-//! **If a process forks while a device writes into a shared page**, and one process then writes to
-//! the page, the device's bytes can be lost. So device buffers are mappings in which a child reads
-//! zeros (`MADV_WIPEONFORK`, Linux 4.14; optional). With `MADV_DONTFORK`, a child that drops a
-//! buffer would unmap any later mapping there.
+//! **If a process forks while a device writes into a shared page**, and one of the processes then
+//! writes to the page, the device's bytes can be lost. So the memory for devices is mapped such
+//! that a child reads zeros there (`MADV_WIPEONFORK`, Linux 4.14; optional). `MADV_DONTFORK` is no
+//! alternative: a child that drops a buffer would unmap memory that it mapped there later.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::any::Any;
@@ -27,9 +27,9 @@ use crate::BLOCK;
 use crate::error::TierError;
 
 const CHUNK: usize = 64;
-/// The most buffers of the arena (4 MiB); others are freed when dropped.
+/// The most buffers of the arena (4 MiB). Further buffers are freed when they are dropped.
 const ARENA: usize = 1024;
-/// The most blocks in larger buffers that the pool keeps (1 MiB).
+/// The most 4 KiB blocks that the pool's free larger buffers have together (1 MiB).
 const KEPT: usize = 256;
 const LARGEST_KEPT: usize = 64;
 
@@ -80,7 +80,7 @@ unsafe fn free(pointer: NonNull<u8>, blocks: usize) {
     unsafe { dealloc(pointer.as_ptr(), layout(blocks)) }
 }
 
-/// Maps zeroed memory for devices, which a forked process does not share.
+/// Maps zeroed memory for devices. A forked process does not share this memory.
 fn map(blocks: usize) -> Result<NonNull<u8>, TierError> {
     let bytes = blocks * BLOCK;
     // SAFETY: an anonymous private mapping at the kernel's address touches no existing memory.
@@ -102,8 +102,8 @@ fn map(blocks: usize) -> Result<NonNull<u8>, TierError> {
     if start == libc::MAP_FAILED {
         return Err(refused());
     }
-    // SAFETY: the mapping was just made, has this length, and is not used yet. The advice changes
-    // it in a forked process only. If the kernel refuses the advice, the mapping works.
+    // SAFETY: the mapping was just made, has this length, and is not used yet. The advice has an
+    // effect in a forked process only. Without the advice, the mapping works too.
     unsafe { libc::madvise(start, bytes, libc::MADV_WIPEONFORK) };
     NonNull::new(start.cast()).ok_or_else(refused)
 }
@@ -111,11 +111,11 @@ fn map(blocks: usize) -> Result<NonNull<u8>, TierError> {
 /// # Safety
 /// `pointer` must come from [`map`] with the same `blocks`, and must not be used afterwards.
 unsafe fn unmap(pointer: NonNull<u8>, blocks: usize) {
-    // SAFETY: the caller gives up a mapping of this very length, which a forked process also has.
+    // SAFETY: the caller gives up a mapping of this length. A forked process has the mapping too.
     unsafe { libc::munmap(pointer.as_ptr().cast(), blocks * BLOCK) };
 }
 
-/// Whether the system would map `bytes` bytes now. The bytes are unmapped, and never touched.
+/// Whether the system would map `bytes` bytes now. The memory is unmapped again, and never touched.
 pub(crate) fn would_map(bytes: usize) -> bool {
     if isize::try_from(bytes).is_err() {
         return false;
@@ -133,7 +133,7 @@ pub(crate) fn would_map(bytes: usize) -> bool {
 }
 
 impl BufferPool {
-    /// Takes a buffer of `len` bytes, aligned to 4 KiB, perhaps with the bytes of an earlier use.
+    /// Takes a buffer of `len` bytes, aligned to 4 KiB. It may contain bytes of an earlier use.
     pub(crate) fn take(&self, len: usize) -> Result<Block, TierError> {
         let blocks = len.div_ceil(BLOCK).max(1);
         let mut inner = self.0.inner.borrow_mut();
@@ -172,7 +172,7 @@ impl BufferPool {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Every block keeps the pool alive, so no buffer of a chunk is still in use.
+        // Every block has a reference to the pool, so no block uses a buffer of a chunk any more.
         for &chunk in &self.chunks {
             // SAFETY: chunks come from `map(CHUNK)`, and the pool, their only owner, is being
             // dropped.
@@ -195,8 +195,8 @@ enum Owner {
     Shared { _keeper: Rc<dyn Any> },
 }
 
-/// The bytes of a read: a pooled buffer, or a slice of memory. A block belongs to its thread. Drop
-/// it soon, so that the next read can use its buffer.
+/// The bytes of a read: a pooled buffer, or a slice of memory. A block stays on its thread. The
+/// next read can use the buffer as soon as the block is dropped.
 pub struct Block {
     pointer: NonNull<u8>,
     skip: usize,
@@ -267,11 +267,11 @@ impl Deref for Block {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the owner keeps the initialised bytes at `pointer` alive as long as the block:
-        // arenas and own allocations are zeroed when made, and the caller of `shared` promised it.
-        // The block was made with at least `skip + len` bytes, since `part` only shrinks the range.
-        // While a device writes to the buffer, the block is in the slab of pending reads, where no
-        // code dereferences it.
+        // SAFETY: the owner keeps the initialised bytes at `pointer` alive as long as the block.
+        // Arenas and own allocations are zeroed when made, and the caller of `shared` promised
+        // initialised bytes. The block was made with at least `skip + len` bytes, since `part` only
+        // shrinks the range. While a device writes to the buffer, the block is in the slab of
+        // pending reads, where no code dereferences it.
         unsafe { std::slice::from_raw_parts(self.pointer.as_ptr().add(self.skip), self.len) }
     }
 }
@@ -318,15 +318,15 @@ impl fmt::Debug for Block {
     }
 }
 
-/// A large region of zeroed bytes, for random reads: with pages of 4 KiB instead of huge ones,
-/// every access would miss the TLB. The system allocates a page at its first write.
+/// A large region of zeroed bytes, for random reads. The region uses huge pages, because with pages
+/// of 4 KiB every access would miss the TLB. The system allocates a page at its first write.
 pub struct HugeBytes {
     pointer: NonNull<u8>,
     len: usize,
     mapped: usize,
 }
 
-/// The size of a huge page. A smaller region gets none.
+/// The size of a huge page. A smaller region gets no huge page.
 const HUGE: usize = 2 << 20;
 
 impl HugeBytes {
@@ -335,8 +335,8 @@ impl HugeBytes {
         HugeBytes::with_room(len, len)
     }
 
-    /// Only the first `used` of the `len` zero bytes get huge pages, which take memory as a whole
-    /// at the first write.
+    /// Only the first `used` of the `len` zero bytes get huge pages. At the first write to a huge
+    /// page, the system allocates all of its memory.
     pub(crate) fn with_room(used: usize, len: usize) -> Result<HugeBytes, TierError> {
         let refused = || TierError::NoMemory {
             what: "codes, pages or copies of an index".into(),
@@ -350,7 +350,8 @@ impl HugeBytes {
                 mapped: 0,
             });
         }
-        // Extra bytes align a region of huge pages. The cut-off bytes were never touched.
+        // Extra bytes let a region of huge pages begin at a multiple of their size. The code below
+        // unmaps the surplus.
         let slack = if len >= HUGE { HUGE } else { 0 };
         let total = len
             .checked_next_multiple_of(BLOCK)
@@ -379,8 +380,8 @@ impl HugeBytes {
         let mapped = total - slack;
         let (head, tail) = (aligned - start, start + total - (aligned + mapped));
         // SAFETY: head and tail are page-aligned parts of the mapping just made, and no code uses
-        // them. The rest, [aligned, aligned + mapped), stays. The advice is for a part of this
-        // range, and changes no contents.
+        // them. The rest, [aligned, aligned + mapped), stays mapped. The advice is for a part of
+        // this rest, and changes no contents.
         unsafe {
             if head > 0 {
                 libc::munmap(start as *mut _, head);
@@ -408,8 +409,8 @@ impl HugeBytes {
         Ok(region)
     }
 
-    /// The bytes of the region, without a borrow. Code may write through the pointer, while `self`
-    /// lives and no other code accesses the bytes.
+    /// The bytes of the region, without a borrow. Code may write through the pointer while `self`
+    /// lives, if no other code accesses the bytes.
     pub(crate) fn raw(&self) -> NonNull<[u8]> {
         NonNull::slice_from_raw_parts(self.pointer, self.len)
     }
@@ -448,7 +449,7 @@ impl fmt::Debug for HugeBytes {
     }
 }
 
-// SAFETY: HugeBytes owns its mapping like a Box<[u8]>; another thread gets the only owner.
+// SAFETY: HugeBytes owns its mapping like a Box<[u8]>, so the other thread becomes the only owner.
 unsafe impl Send for HugeBytes {}
 // SAFETY: a shared reference gives read access only. The one exception is `raw`, and each user of
 // `raw` proves that its accesses are exclusive.

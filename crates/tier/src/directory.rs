@@ -8,10 +8,10 @@
 //! **A handle stays with the directory that was opened**, even if another directory gets its path.
 //! If the directory or its lock was removed, every change fails with [`TierError::Replaced`].
 //!
-//! **Nothing is written through a link.** New files are created, never truncated. A file for
-//! writing must be regular with one name; a [copy](fn@crate::own) first replaces one with other
-//! names. Files are *read* through symbolic links, for example the large files of an index on
-//! another disk.
+//! **No write goes through a link.** A new file is created, and no file is truncated. A file for
+//! writing must be a regular file with one name. If a file has several names (hard links), a
+//! [copy](fn@crate::own) replaces it first. *Reads* may go through symbolic links, for example to
+//! large files of an index on another disk.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -121,7 +121,7 @@ impl Directory {
         })
     }
 
-    /// Opens a directory, and creates it with its parents if it is missing, durably.
+    /// Opens a directory. If the directory is missing, creates it and its parents durably.
     pub fn create(path: impl AsRef<Path>) -> Result<Directory, TierError> {
         let path = path.as_ref();
         let failed =
@@ -196,7 +196,7 @@ impl Directory {
         }
     }
 
-    /// Opened with `O_PATH`, so only for look-ups.
+    /// The directory's descriptor. It was opened with `O_PATH`, so it is only for look-ups.
     pub(crate) fn fd(&self) -> &OwnedFd {
         &self.inner.fd
     }
@@ -214,7 +214,7 @@ impl Directory {
         Ok(File::from(with_descriptors(|| Ok(open()?))?))
     }
 
-    /// The name may be a symbolic link, but to a regular file.
+    /// Opens a file for reading. The name may be a symbolic link to a regular file.
     pub(crate) fn reader(&self, action: &'static str, name: &str) -> Result<File, TierError> {
         check_name(&self.name(), name)?;
         // Without `NONBLOCK`, opening a pipe would wait for a writer.
@@ -262,12 +262,12 @@ impl Directory {
         file.map_or_else(|_| Holder::default(), Holder::read)
     }
 
-    /// A forked process would keep the lock by a duplicate of its descriptor, so another one is
-    /// used.
+    /// Writes the lock owner into the lock file, which is opened again: a forked process would
+    /// inherit a duplicate of the lock's descriptor, and thereby the lock.
     fn say_holder(&self, holder: &Holder) {
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let said = self.open_with(LOCK_FILE, flags);
-        // On a full disk this may fail, but operations that need no space must still work.
+        // On a full disk the write may fail, but operations that need no space must still work.
         if let Err(error) = said.and_then(|file| holder.write(file)) {
             tracing::debug!(
                 "{}: cannot record the lock owner: {error}",
@@ -409,7 +409,7 @@ impl Volume for Directory {
         Ok(names)
     }
 
-    /// Some file systems (vboxsf, SMB) cannot sync directories, and durability is left to them.
+    /// If the file system cannot sync directories (vboxsf, SMB), the call only warns, once.
     fn sync(&self) -> Result<(), TierError> {
         match self.readable("sync")?.sync_all() {
             Err(error) if is_no_sync(&error) => {
@@ -433,8 +433,8 @@ impl Volume for Directory {
         let failed = |error| TierError::io("reserve space in", self.place(name), 0, bytes, error);
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let opened = self.open_with(name, flags).ok();
-        // A file with other names may belong to another index. A file with bytes has an unknown
-        // reservation.
+        // A file with several names may also belong to another index. If a file has bytes, its
+        // reservation is unknown.
         let is_ours = |file: &File| {
             let facts = fstat(file);
             facts.is_ok_and(|facts| {
@@ -463,7 +463,7 @@ impl Volume for Directory {
     }
 
     /// The lock excludes other processes and other handles. It ends with its guard or with the
-    /// process, so a crash leaves no lock. A forked process does not have it.
+    /// process, so no lock remains after a crash. A forked process does not have the lock.
     fn lock(&self) -> Result<LockGuard, TierError> {
         let failed = |source: io::Error| match source.raw_os_error() {
             Some(error) if is_without_locks(error) => TierError::Unsupported {
@@ -584,7 +584,7 @@ struct Unlock(Directory, Home);
 impl Drop for Unlock {
     fn drop(&mut self) {
         if !self.1.is_here() {
-            // The fork closed this copy of the lock, and may have left the mutex locked.
+            // In a fork, this copy of the lock is closed, and the mutex may stay locked forever.
             return;
         }
         if self.0.check_held().is_ok() {
@@ -635,7 +635,7 @@ impl RealFile {
         }
     }
 
-    /// In a forked process, two processes would write to one file.
+    /// Refuses a forked process, because two processes would then write to one file.
     pub(crate) fn check_process(&self) -> Result<(), TierError> {
         let here = std::process::id();
         if here == self.process {

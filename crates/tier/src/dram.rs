@@ -35,7 +35,7 @@ impl DramTier {
         }
     }
 
-    /// Makes a tier from bytes on pages of their own, without a copy.
+    /// Makes a tier from a region of memory, without a copy.
     pub fn of_pages(name: &str, bytes: HugeBytes) -> DramTier {
         DramTier {
             name: name.into(),

@@ -1,5 +1,5 @@
-//! The errors of places for bytes. [`TierError::io`] turns an error of the operating system into
-//! the variant that knows its remedy.
+//! The errors of places, which are files, folders, regions of memory and servers. [`TierError::io`]
+//! maps an error of the operating system to the variant that names its remedy.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use crate::limits::open_files;
 use crate::remote::Fault;
 use crate::remote::wire::Protocol;
 
-/// A failed operation on a place for bytes.
+/// A failed operation on a place: a file, a folder, a region of memory or a server.
 ///
 /// ```
 /// use stratann_tier::TierError;
@@ -41,7 +41,8 @@ pub enum TierError {
         /// The number of bytes of the write; 0 if it is unknown.
         len: u64,
     },
-    /// A file with other names must be copied before a write, but there is no space for the copy.
+    /// A file with several hard links must be copied before a write, but there is no space for the
+    /// copy.
     #[error(
         "{place}: no space left for a copy of its {len} bytes, on the device or in this user's quota; the file has other names (hard links, as after a backup by `cp -al`), so inserts write to a copy. Free {len} bytes there, or remove the backup, and then insert again. Meanwhile searches work, and so do deletes while some kB are free for the log"
     )]
@@ -95,7 +96,7 @@ pub enum TierError {
         /// The size of the place in bytes.
         size: u64,
     },
-    /// A read is longer than one read of the place can be.
+    /// A read needs more bytes than one read of the place can return.
     #[error(
         "{place}: {len} bytes at byte {offset} are to be read with the blocks around them; one read has at most {most} bytes. Read them in parts"
     )]
@@ -212,7 +213,7 @@ pub enum TierError {
         /// The free space in bytes.
         free: u64,
     },
-    /// A folder that other users can read or change, or that another user owns.
+    /// Other users can read or change the folder, or another user owns the folder.
     #[error(
         "{place}: {what}; copies of an index are stored in a folder that only this user can access. Name a folder of your own, for instance one below it"
     )]
@@ -293,7 +294,7 @@ fn server_said(place: &str, protocol: Option<Protocol>, fault: &Fault) -> String
 }
 
 impl TierError {
-    /// Turns an error of the operating system into the variant that knows its remedy.
+    /// Maps an error of the operating system to the variant that names its remedy.
     pub fn io(
         action: &'static str,
         place: impl Into<String>,

@@ -6,9 +6,9 @@
 //!          none is ready?         -> start queued reads and wait, in one system call
 //! ```
 //!
-//! Tasks are futures that never leave the thread, and a wake sets a bit. Memory is allocated only
-//! when a group of tasks starts. A worker of a [`WorkerPool`](crate::WorkerPool) polls the groups
-//! of several runs in turn.
+//! Tasks are futures that never leave the thread, and waking a task sets a bit. Memory is allocated
+//! only when a group of tasks starts. A worker of a [`WorkerPool`](crate::WorkerPool) polls the
+//! groups of several runs in turn.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -73,8 +73,8 @@ impl Thread {
         self.reactor.in_flight()
     }
 
-    /// Runs tasks until all have ended. A task that another thread wakes runs at once, or when a
-    /// read completes. If a task panics, the other tasks are dropped.
+    /// Runs tasks until all have ended. If another thread wakes a task, the task runs at once, or
+    /// when a read completes. If a task panics, the other tasks are dropped.
     pub fn run_all<'a>(&self, tasks: Vec<Task<'a>>) {
         let parking = Arc::new(Parking::of(thread::current()));
         let mut group = Group::new(self, &parking, tasks);
@@ -112,8 +112,8 @@ impl Thread {
         Sleep::until(&self.reactor, due, Precision::Plain)
     }
 
-    /// Until the value is dropped, the count of tasks, which decides how the thread waits for
-    /// reads, leaves out the calling task.
+    /// Leaves the calling task out of the count of tasks, until the returned value is dropped. By
+    /// this count, the thread decides how to wait for reads.
     pub fn set_aside(&self) -> Aside {
         let tasks = &self.reactor.tasks;
         tasks.set(tasks.get().saturating_sub(1));
@@ -123,7 +123,7 @@ impl Thread {
     }
 }
 
-/// A task that waits for its turn ([`Thread::set_aside`]).
+/// While this value exists, a task is left out of the count ([`Thread::set_aside`]).
 #[derive(Debug)]
 #[must_use = "the task counts again as soon as this is dropped"]
 pub struct Aside {
@@ -137,7 +137,7 @@ impl Drop for Aside {
     }
 }
 
-/// The future of [`Thread::sleep_until`]. Its drop removes the timer.
+/// The future of [`Thread::sleep_until`]. Dropping it removes the timer.
 #[derive(Debug)]
 pub struct Sleep {
     reactor: Rc<Reactor>,
@@ -247,8 +247,8 @@ impl<'a> Group<'a> {
 
 impl Drop for Group<'_> {
     fn drop(&mut self) {
-        // The tasks are dropped before the subtraction: a task that was set aside then counts
-        // again.
+        // The tasks are dropped before the subtraction, because a task that was set aside counts
+        // again when it is dropped.
         self.tasks.clear();
         let tasks = self.reactor.tasks.get();
         self.reactor.tasks.set(tasks - self.left);

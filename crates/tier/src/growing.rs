@@ -16,8 +16,8 @@ use crate::buffer::HugeBytes;
 use crate::error::TierError;
 
 /// Bytes that grow at the end while any number of threads read them; on huge pages if possible.
-/// Address space is reserved for a capacity, and memory is allocated at its first write. The bytes
-/// so far neither change nor move:
+/// Address space is reserved for a capacity, and the system allocates memory at its first write.
+/// Published bytes neither change nor move:
 ///
 /// ```
 /// use stratann_tier::{GrowingBytes, TierError};
@@ -29,9 +29,10 @@ use crate::error::TierError;
 /// # Ok::<(), TierError>(())
 /// ```
 pub struct GrowingBytes {
-    /// Not dereferenced once readers exist: a dereference would access bytes that an append writes.
+    /// After readers exist, no code dereferences this region: a dereference would access bytes that
+    /// an append writes.
     room: HugeBytes,
-    /// The published length. It grows while `appending` is held, up to the capacity.
+    /// The published length. It grows only under the lock `appending`, up to the capacity.
     len: AtomicUsize,
     appending: Mutex<()>,
 }
@@ -52,10 +53,11 @@ impl GrowingBytes {
         })
     }
 
-    /// Appends bytes, and returns their offset. A reader sees none of them or all. If the capacity
-    /// is too small, returns `None` and changes nothing. An append never waits for readers.
+    /// Appends bytes, and returns their offset. A reader sees all of these bytes or none. If the
+    /// capacity is too small, returns `None` and changes nothing. An append never waits for
+    /// readers.
     pub fn append(&self, bytes: &[u8]) -> Option<usize> {
-        // If a thread panicked with the lock held, it had published none or all of its bytes.
+        // If a thread panicked under the lock, it had published all of its bytes or none.
         let _turn = self
             .appending
             .lock()
@@ -133,7 +135,8 @@ mod tests {
         GrowingBytes::filled::<TierError>(len, capacity, |_| Ok(())).unwrap()
     }
 
-    /// The highest bit of a page's 64-bit entry is set if the page is in memory.
+    /// The bytes in memory. `/proc/self/pagemap` has 64 bits for each page, and the highest bit is
+    /// set if the page is in memory.
     fn resident(first: *const u8, bytes: usize) -> usize {
         use std::os::unix::fs::FileExt;
         let pages = std::fs::File::open("/proc/self/pagemap").unwrap();
@@ -209,7 +212,7 @@ mod tests {
         ));
     }
 
-    /// Every record repeats one number, so that a partly written record is noticed.
+    /// Every record repeats one number, so that the test notices a partly written record.
     #[test]
     fn threads_that_read_see_whole_records_while_one_appends() {
         const RECORD: usize = 37;

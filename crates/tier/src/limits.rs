@@ -7,7 +7,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 /// Opens a file, if necessary after raising the soft limit of open files to the hard limit.
 ///
 /// A large decoupled index has thousands of segments with a descriptor each. The limit is not
-/// raised earlier, since programs that use `select` rely on small descriptors.
+/// raised earlier, because programs that use `select` rely on small descriptors.
 ///
 /// # Errors
 /// Returns the errors of `open`.
@@ -27,7 +27,8 @@ fn raise() -> bool {
     setrlimit(Resource::Nofile, limit).is_ok()
 }
 
-/// A higher hard limit is rarely reached, and counting open files takes time.
+/// The largest hard limit for which open files are counted. A higher limit is rarely reached, and
+/// counting takes time.
 const MANY: u64 = 8 << 10;
 
 /// The number of files that this process may still open, and its hard limit, if known.

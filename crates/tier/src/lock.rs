@@ -5,11 +5,11 @@
 //! need more than `flock`:
 //!
 //! - **A forked process inherits the lock**, and would keep it until its own end. So the child of
-//!   every `fork` closes the descriptors of all locks (`pthread_atfork`), which does not release
-//!   the parent's. (Locks of `fcntl` are not inherited, but end when *any* descriptor of the file
-//!   is closed.)
-//! - **When the lock is taken, another file may have the lock file's name**, since a failed build
-//!   or a user removed it. So the name is looked up again after locking, and before every write.
+//!   every `fork` closes the descriptors of all locks (`pthread_atfork`). The parent's locks stay.
+//!   (Locks of `fcntl` are not inherited, but end when *any* descriptor of the file is closed.)
+//! - **When the lock is taken, another file may have the lock file's name**, because a failed build
+//!   or a user removed the lock file. So the name is looked up again after locking, and before
+//!   every write.
 //! - **Some file systems have no locks** (some kinds of NFS, FUSE and virtual machines). There
 //!   locking fails, unless [`LOCK`] declares that only one process writes.
 
@@ -82,8 +82,8 @@ pub(crate) struct HeldLock {
 }
 
 impl HeldLock {
-    /// Opens a file and locks it, without a fork in between; `None` if it is locked already. Fails
-    /// on a file system without locks ([`is_without_locks`]), unless [`LOCK`] is `none`.
+    /// Opens a file and locks it, without a fork in between; `None` if another owner has locked it.
+    /// Fails on a file system without locks ([`is_without_locks`]), unless [`LOCK`] is `none`.
     pub(crate) fn take<E: From<std::io::Error>>(
         open: impl FnOnce() -> Result<File, E>,
     ) -> Result<Option<HeldLock>, E> {
@@ -105,7 +105,7 @@ impl HeldLock {
         let file = open()?;
         let facts = fstat(&file).map_err(std::io::Error::from)?;
         let identity = (facts.st_dev, facts.st_ino);
-        // SAFETY: entered above, and left when `_leave` is dropped.
+        // SAFETY: `enter` was called above, and `leave` is called when `_leave` is dropped.
         let held = unsafe { &mut *DESCRIPTORS.held.get() };
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
@@ -158,12 +158,12 @@ impl Drop for HeldLock {
         }
         DESCRIPTORS.enter();
         let _leave = Leave;
-        // SAFETY: entered above, and left when `_leave` is dropped.
+        // SAFETY: `enter` was called above, and `leave` is called when `_leave` is dropped.
         unsafe { &mut *DESCRIPTORS.held.get() }.retain(|&(fd, _)| fd != self.fd);
         // SAFETY: `take` gave up ownership of the descriptor, which nothing else here has closed.
         let file = unsafe { File::from_raw_fd(self.fd) };
-        // A process that was forked without libc's `fork` may have a copy of the descriptor.
-        // Otherwise, closing the file unlocks it.
+        // Closing the file unlocks it only if no other process has a copy of the descriptor. A
+        // process that was forked without libc's `fork` may have one.
         let _ = flock(&file, FlockOperation::Unlock);
         debug_assert_eq!(file.as_raw_fd(), self.fd);
     }

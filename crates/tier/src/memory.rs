@@ -1,6 +1,6 @@
-//! The queue of tiers that answer at once. A load that misses the caches costs a few hundred
-//! instructions. So a submitted read prefetches its cache lines, the first poll lets other queries
-//! run, and the second poll returns the bytes in place.
+//! The queue of tiers that answer at once. A load that misses the caches takes as long as a few
+//! hundred instructions. So a submitted read prefetches its cache lines, the first poll lets other
+//! queries run, and the second poll returns the bytes in place.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -18,7 +18,8 @@ const AHEAD: usize = 4096;
 
 pub(crate) trait Source {
     fn name(&self) -> &str;
-    /// The length is looked up again if the read ends beyond it, since the file may have grown.
+    /// The length. If the read ends beyond it, it is looked up again, because the file may have
+    /// grown.
     fn size_for(&self, request: Request) -> u64;
     fn alignment(&self) -> u32;
     fn prepare(&self, request: Request);

@@ -1,4 +1,5 @@
-//! A volume whose files are read from memory, mapped or copied. Writes go to the volume under it.
+//! A volume whose files are read from memory, where they are mapped or copied. Writes go to the
+//! underlying volume.
 //!
 //! ```text
 //!   name ──> File ── image ──> Image (one while any tier has it): a mapping that grows, or a copy
@@ -6,7 +7,7 @@
 //!   write ── files of the volume under it, then the image
 //! ```
 //!
-//! Pages of an index change while it is searched. So a read copies its bytes out of the image,
+//! While an index is searched, its pages change. So a read copies its bytes out of the image,
 //! unlike [`MappedTier`](crate::MappedTier), whose memory must never change.
 
 use std::cell::RefCell;
@@ -35,7 +36,7 @@ use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 /// another process are visible in a mapping, but not in a copy.
 pub struct MemoryVolume {
     volume: Arc<dyn Volume>,
-    /// The same volume, if files are mapped: mapping needs its descriptor.
+    /// The same directory, if files are mapped: mapping needs its descriptor.
     mapped: Option<Directory>,
     files: Mutex<HashMap<String, Arc<MemoryFile>>>,
 }
@@ -79,7 +80,7 @@ impl Map {
         Ok((Map(map), len))
     }
 
-    /// The range is readable if the file is long enough.
+    /// The address of a range of the mapping. The range is readable if the file is long enough.
     fn at(&self, offset: u64, len: usize) -> Option<*const u8> {
         let end = offset.checked_add(len as u64)?;
         let inside = end <= self.0.len() as u64;
@@ -87,7 +88,7 @@ impl Map {
     }
 }
 
-/// The guarded value is consistent after each step, so a poisoned lock is accepted.
+/// Accepts a poisoned lock, because the guarded value is consistent after each step.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -141,7 +142,7 @@ impl Image {
     }
 }
 
-/// Copies `len` bytes to which other processes may write meanwhile.
+/// Copies `len` bytes, which other processes may change during the copy.
 ///
 /// # Safety
 /// `from` must be readable and `to` writable for `len` bytes, and no other code may use `to`
@@ -154,8 +155,8 @@ unsafe fn copy_shared(from: *const u8, to: *mut u8, len: usize) {
         0
     };
     for word in 0..words {
-        // SAFETY: word * 8 + 8 <= len, and both pointers are aligned. Volatile, since another
-        // process may be writing these bytes.
+        // SAFETY: word * 8 + 8 <= len, and both pointers are aligned. The read is volatile, because
+        // another process may write these bytes.
         unsafe {
             to.cast::<u64>()
                 .add(word)
@@ -163,7 +164,7 @@ unsafe fn copy_shared(from: *const u8, to: *mut u8, len: usize) {
         };
     }
     for at in words * WORD..len {
-        // SAFETY: at < len; else as above.
+        // SAFETY: at < len. The read is volatile for the same reason.
         unsafe { to.add(at).write(from.add(at).read_volatile()) };
     }
 }
@@ -179,7 +180,8 @@ impl MemoryVolume {
         }
     }
 
-    /// Copies each file that is opened as a tier into memory, until all its tiers are closed.
+    /// Copies each file into memory when it is opened as a tier, until all tiers of the file are
+    /// closed.
     pub fn copied(volume: Arc<dyn Volume>) -> MemoryVolume {
         MemoryVolume {
             volume,
@@ -507,9 +509,9 @@ impl Source for Door {
             return Err(short());
         }
         let copied = self.mapped(request, |from| {
-            // SAFETY: the mapping has `len` bytes there while `own` holds it. The file is known to
-            // be that long, and gets shorter only through this volume. The new block has `len`
-            // bytes, which no other code uses yet.
+            // SAFETY: `own` keeps the mapping, which has `len` bytes at this address. The file's
+            // length was checked above, and only this volume shortens the file. The new block has
+            // `len` bytes, which no other code uses yet.
             unsafe { copy_shared(from, to, len) };
         })?;
         copied.ok_or_else(short)?;

@@ -63,7 +63,7 @@ pub fn own(
     if !put(volume, &*reader, name, copied).map_err(no_space)? {
         return Ok(Owned::GivenUp);
     }
-    // After a failed sync, a second one might not make the rename durable, so the copy is made
+    // After a failed sync, a second sync might not make the rename durable, so the copy is made
     // again.
     if volume.sync().is_err() {
         put(volume, &*reader, name, &mut |_| true).map_err(no_space)?;

@@ -6,9 +6,9 @@
 //!                                                    set_len, sync ────────────────┘
 //! ```
 //!
-//! In the page cache, such blocks would only displace other data, since they are read without it.
-//! The kernel keeps both paths coherent: before a direct write, it writes back the dirty bytes of
-//! that range, and drops them.
+//! In the page cache, such blocks would only displace other data, because reads bypass the page
+//! cache. The kernel keeps both paths coherent: before a direct write, it writes back the dirty
+//! bytes of that range, and drops them.
 
 use std::fs::File;
 use std::io;
@@ -42,7 +42,7 @@ impl PagesFile {
         let failed = |source| TierError::io("open", plain.place.as_str(), 0, 0, source);
         let mut direct = open_direct(open).map_err(failed)?;
         if let Some(file) = &direct {
-            // Another process may have renamed another file to this name meanwhile.
+            // Another process may have renamed another file to this name between the two openings.
             let (one, other) = (file.metadata(), plain.file.metadata());
             let (one, other) = (one.map_err(failed)?, other.map_err(failed)?);
             if (one.dev(), one.ino()) != (other.dev(), other.ino()) {
@@ -68,9 +68,9 @@ impl PagesFile {
                     offset += piece.len() as u64;
                     bytes = rest;
                 }
-                // Some file systems refuse direct writes only here. A write that ended within a
-                // block, as on a full device, fails in the same way; the page cache then reports
-                // the actual error.
+                // Some file systems refuse direct writes only now. If a write ended within a block,
+                // as on a full device, the next write fails in the same way. The write through the
+                // page cache then reports the actual error.
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => self.direct = None,
                 Err(error) => return Err(error),
             }
@@ -128,7 +128,7 @@ mod tests {
     use crate::testing::random::Random;
     use crate::volume::Volume;
 
-    /// One directory on a disk, since /tmp is often in memory, and one in memory.
+    /// A directory on a disk, beside the tests, and one in memory. (/tmp is often in memory.)
     fn places() -> Vec<TempDir> {
         let tests = std::env::current_exe().unwrap();
         let mut places = vec![TempDir::new_in(tests.parent().unwrap()).unwrap()];
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn what_is_refused_later_goes_through_the_page_cache() {
-        // The kernel refuses every write that is no number, with EINVAL.
+        // The kernel refuses, with EINVAL, to write anything but a number to this file.
         let refuses = || OpenOptions::new().write(true).open("/proc/self/clear_refs");
         for root in places() {
             let Ok(refuses) = refuses() else { return };

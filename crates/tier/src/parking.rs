@@ -67,7 +67,8 @@ impl Parking {
         }
     }
 
-    /// `awake` is called again after each [`wake`](Parking::wake).
+    /// Sleeps until `awake` returns true, or until `until`. Calls `awake` again after each
+    /// [`wake`](Parking::wake).
     pub(crate) fn park(&self, until: Option<Instant>, awake: impl Fn() -> bool) {
         self.state.store(PARKED, Ordering::SeqCst);
         // All accesses are SeqCst or under one lock. So the waker sees this thread's new state, or
@@ -82,7 +83,7 @@ impl Parking {
         self.state.store(AWAKE, Ordering::SeqCst);
     }
 
-    /// A [`wake`](Parking::wake) ends the wait by `signal`.
+    /// Waits in the kernel, by `wait`. A [`wake`](Parking::wake) ends this wait by `signal`.
     pub(crate) fn wait(
         &self,
         signal: &Arc<dyn Signal>,

@@ -89,7 +89,7 @@ impl Poller {
         number
     }
 
-    /// `false` if the watch was reported already.
+    /// Withdraws a watch; `false` if the watch was reported already.
     pub(crate) fn unwatch(&self, number: u64) -> bool {
         let mut state = self.shared.lock();
         let at = state.watches.iter().position(|w| w.number == number);
@@ -133,8 +133,8 @@ fn work(shared: &Shared) {
                 numbers.push(watch.number);
             }
         }
-        // SAFETY: `polled` is a vector of that many descriptions, and the kernel writes only their
-        // events. If a descriptor was closed meanwhile, the kernel reports an event for it.
+        // SAFETY: `polled` has as many descriptions as its length says, and the kernel writes only
+        // their events. If a descriptor was closed meanwhile, the kernel reports an event for it.
         let ready = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, -1) };
         if ready < 0 {
             let error = io::Error::last_os_error();
@@ -161,7 +161,8 @@ fn work(shared: &Shared) {
     }
 }
 
-/// poll(2) fails, for example, if the process's limit of descriptors was lowered.
+/// Reports an error to all watches. For example, poll(2) fails if the process's limit of
+/// descriptors was lowered.
 fn give_up(shared: &Shared, errno: i32) {
     let watches = std::mem::take(&mut shared.lock().watches);
     for watch in watches {

@@ -46,7 +46,7 @@ struct Answers {
 #[derive(Default)]
 struct Ready {
     events: Vec<Event>,
-    /// If the signal was raised, a thread that waits for answers must check again.
+    /// Whether the signal was raised. If so, a thread that waits for answers must check again.
     rung: bool,
 }
 
@@ -148,7 +148,7 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         if !self.home.is_here() {
-            // A thread of the parent process may have had the lock at the fork; it then stays
+            // At the fork, a thread of the parent process may have had the lock, which then stays
             // locked.
             return;
         }

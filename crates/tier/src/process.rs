@@ -33,8 +33,8 @@ fn status_kib(key: &str) -> u64 {
 
 /// Releases the memory of code and constants, which the kernel maps again when they are used.
 ///
-/// The kernel maps sixteen pages around each page of code, and keeps them. So code that no longer
-/// runs takes two megabytes, a fifth of a budget of ten.
+/// The kernel maps sixteen pages around each page of code, and they stay in memory. So code that no
+/// longer runs takes two megabytes, a fifth of a memory budget of ten megabytes.
 pub fn release_code_pages() {
     let Ok(smaps) = fs::read_to_string("/proc/self/smaps") else {
         return;
@@ -43,13 +43,13 @@ pub fn release_code_pages() {
     let library = libc::malloc as *const () as usize;
     for constant in constants(&smaps, [program, library]) {
         // SAFETY: `constant` is part of a program or library that is running now, so it is loaded
-        // and stays loaded. Its pages are private, of a file, and not writable. No page was
-        // modified by this process just now (`constants` checks it), so they equal the file. After
-        // the advice they are mapped again, with the same bytes, when they are next used. Code is
-        // position independent, and pages that the loader relocated count as modified. A thread
-        // that patches code at this very moment would lose the patch; no part of this project does
-        // that. If the program is locked in memory, the kernel refuses the advice, and only the
-        // memory is not saved.
+        // and stays loaded. Its pages are private, of a file, and not writable. `constants` has
+        // just checked that this process modified none of its pages, so they equal the file. After
+        // the advice, the kernel maps the pages again, with the same bytes, when they are next
+        // used. Code is position independent, and pages that the loader relocated count as
+        // modified. A thread that patches code at this very moment would lose the patch; no part of
+        // this project does that. If the program is locked in memory, the kernel refuses the
+        // advice, and no memory is saved.
         unsafe {
             libc::madvise(
                 constant.start as *mut _,
@@ -154,7 +154,8 @@ mod tests {
     fn code_is_mapped_again_when_it_runs() {
         let (code_at, _) = code();
         let read = |page: usize| {
-            // SAFETY: an address of this program's code, which can be read as long as it runs.
+            // SAFETY: an address of this program's code, which can be read as long as the program
+            // runs.
             unsafe { std::ptr::read_volatile(page as *const u8) }
         };
         let mut sum = 0u64;
@@ -178,13 +179,14 @@ mod tests {
         let entries = [
             ("1000-2000 r--p", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("2000-4000 r-xp", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
-            // A changed page, and a page that was swapped out.
+            // One page was changed, and the next one was swapped out.
             ("4000-5000 r--p", "12", "Anonymous: 4 kB\nSwap: 0 kB"),
             ("5000-6000 r-xp", "12", "Anonymous: 0 kB\nSwap: 4 kB"),
             ("6000-7000 rw-p", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("7000-8000 r--s", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("8000-9000 r-xp", "0", "Anonymous: 0 kB\nSwap: 0 kB"),
-            // The same file mapped for reading, another library, and a library of one address.
+            // These are another mapping of the same file, another library without any of the
+            // addresses, and a library with one of them.
             ("a000-b000 r--p", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("b000-c000 r-xp", "13", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("c000-d000 r-xp", "14", "Anonymous: 0 kB\nSwap: 0 kB"),

@@ -1,6 +1,6 @@
 //! The reactor of a thread connects queues to the device. The processor time of a read depends on
-//! system calls, so this module decides all of them. In each round of the executor, one system call
-//! starts a batch of reads and collects completions.
+//! system calls, so this module decides when to make them. In each round of the executor, one
+//! system call starts a batch of reads and collects completions.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -24,11 +24,11 @@ use crate::tier::Request;
 use crate::timers::Timers;
 use crate::uring::{Driver, Event, Ring};
 
-/// With so many reads at the device, a hint is ignored, unless the thread has one task, or
-/// [`BATCH`] reads are queued.
+/// If this many reads are at the device, a hint to start reads (`flush`) is ignored, unless the
+/// thread has one task, or [`BATCH`] reads are queued.
 const BUSY: usize = 16;
 const BATCH: usize = 8;
-/// With at least this number of tasks, a thread waits for several completions together.
+/// With at least this number of tasks, a thread waits for several completions at once.
 const MANY_TASKS: usize = 8;
 
 /// The next completion of a single task arrives sooner than a sleeping thread wakes. Staying awake
@@ -142,7 +142,7 @@ pub(crate) struct Reactor {
     pub(crate) links: RefCell<Links>,
     pub(crate) timers: RefCell<Timers>,
     pub(crate) tasks: Cell<usize>,
-    /// The completions that the task which waited last needs before it continues.
+    /// The number of completions that the task that waited last needs before it continues.
     pub(crate) needed: Cell<usize>,
     home: Home,
 }
@@ -307,7 +307,7 @@ impl Reactor {
     }
 
     /// Sleeps until a completion arrives, a timer ends, or the thread is woken and `awake` returns
-    /// true. A wait only for reads is not woken, since a read completes soon.
+    /// true. If the thread waits only for reads, no thread wakes it, because a read completes soon.
     pub(crate) fn wait(&self, parking: &Parking, awake: impl Fn() -> bool) {
         if self.stay_awake(&awake) {
             return;
@@ -365,8 +365,8 @@ impl Reactor {
     }
 
     /// A single task waits for as many completions as it needs. Waiting for several completions
-    /// saves system calls. With few tasks, the device's queue would run empty; with many, an eighth
-    /// of the reads in flight does no harm.
+    /// saves system calls. With few tasks, that would leave the device's queue empty. With many
+    /// tasks, waiting for an eighth of the reads in flight does no harm.
     fn want(&self, in_flight: usize) -> usize {
         if self.tasks.get() <= 1 {
             self.needed.get().min(in_flight)
@@ -377,8 +377,7 @@ impl Reactor {
         }
     }
 
-    /// Stays awake for an exact timer that ends too soon for a sleep (`timers.rs`), if there is
-    /// one.
+    /// If an exact timer ends too soon for a sleep (`timers.rs`), stays awake until it ends.
     fn stay_awake(&self, awake: impl Fn() -> bool) -> bool {
         let Some(due) = self.timers.borrow().exact_due() else {
             return false;

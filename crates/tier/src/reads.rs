@@ -27,7 +27,7 @@ use crate::tier::{Completion, Request};
 pub(crate) struct OpenFile {
     pub(crate) name: String,
     fd: AtomicI32,
-    /// Earlier files stay open, since reads of them may be in flight.
+    /// Earlier files stay open, because reads of these files may be in flight.
     files: Mutex<Vec<File>>,
     /// The length when it was last looked up. The file may have grown since.
     known: AtomicU64,
@@ -54,12 +54,13 @@ impl OpenFile {
         files.push(file);
     }
 
-    /// The list is consistent after each step, so a poisoned lock is accepted.
+    /// Accepts a poisoned lock, because the list is consistent after each step.
     fn files(&self) -> MutexGuard<'_, Vec<File>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Inserts extend a file, so the length is looked up again if a read would end beyond it.
+    /// The length of the file, for a check of `request`. If the request ends beyond the known
+    /// length, the length is looked up again, because inserts extend a file.
     pub(crate) fn len_for(&self, request: Request) -> u64 {
         let known = self.known.load(Ordering::Relaxed);
         let end = request.offset.saturating_add(request.len.into());
@@ -129,7 +130,7 @@ impl Inbox {
             return;
         }
         self.ready.borrow_mut().push_back(completion);
-        // The waker is kept, so that the same task can wait again. A second wake is harmless.
+        // The waker stays stored, so that the same task can wait again. A second wake is harmless.
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
         }
@@ -243,7 +244,8 @@ impl Reads {
         Outcome::Finished
     }
 
-    /// The buffers are leaked, since the kernel may still write to them.
+    /// Fails all reads. Their buffers are leaked, because the kernel may still write to the
+    /// buffers.
     pub(crate) fn abandon(this: &RefCell<Reads>, errno: i32) {
         let slots = this.borrow().slots.len() as u32;
         for slot in 0..slots {

@@ -1,10 +1,10 @@
-//! Refused memory becomes an error where code can return one, and otherwise a message before the
-//! process ends.
+//! If the system refuses memory, code returns an error where it can. Elsewhere the process prints a
+//! message and ends.
 //!
-//! Before work whose memory grows with a collection, the engine asks the system for that memory
-//! ([`ask_for_memory`]). If a small allocation is refused, the standard library aborts the process.
-//! A program with this module's allocator and [`explain_aborts`] then prints a line with `error:`,
-//! and exits with status 1.
+//! Before work whose memory grows with the number of vectors, the engine asks the system for that
+//! memory ([`ask_for_memory`]). If the system refuses a small allocation, the standard library
+//! aborts the process. A program with this module's allocator and [`explain_aborts`] then prints a
+//! line with `error:`, and exits with status 1.
 //!
 //! ```text
 //!   RecordingAllocator ── refused? ──> the thread remembers how many bytes were refused
@@ -29,8 +29,9 @@ use rustix::process::{Resource, getrlimit};
 use crate::buffer::would_map;
 use crate::error::TierError;
 
-/// Requests `bytes` bytes in one mapping and returns them untouched, to find out whether work may
-/// begin. The error names the purpose (`what`) and a remedy (`instead`, an imperative).
+/// Requests `bytes` bytes in one mapping and returns them untouched. If the system refuses them,
+/// work should not begin. The error names the purpose (`what`) and a remedy (`instead`, an
+/// imperative).
 ///
 /// # Errors
 /// [`TierError::NoMemory`] if the system refuses the memory.
@@ -39,7 +40,8 @@ pub fn ask_for_memory(
     bytes: u64,
     instead: &'static str,
 ) -> Result<(), TierError> {
-    // Bypasses the allocator, which would return less freed memory after a large allocation.
+    // Bypasses the allocator, which after a large allocation returns less freed memory to the
+    // system.
     match usize::try_from(bytes).is_ok_and(would_map) {
         true => Ok(()),
         false => Err(TierError::NoMemory {
@@ -83,24 +85,25 @@ unsafe impl GlobalAlloc for RecordingAllocator {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the contract of `GlobalAlloc::realloc`; `pointer` came from the system's
-        // allocator.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::realloc`, and `pointer` came from
+        // the system's allocator.
         recorded(unsafe { System.realloc(pointer, layout, size) }, size)
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the contract of `GlobalAlloc::dealloc`; `pointer` came from the system's
-        // allocator.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::dealloc`, and `pointer` came from
+        // the system's allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
 
-/// The address space of an arena, in bytes. Without it, each allocation of the thread gets pages.
+/// The address space of an arena of glibc, in bytes. If a thread gets no arena, each of its
+/// allocations takes whole pages.
 #[cfg(target_env = "gnu")]
 const ARENA: u64 = 64 << 20;
 
-/// Makes all threads share one arena of glibc, if the limit of address space (`ulimit -v`) is
-/// small. Call it before other threads start.
+/// If the limit of address space (`ulimit -v`) is small, makes all threads share one arena of
+/// glibc. Call this function before other threads start.
 pub fn share_arenas_under_a_limit() {
     #[cfg(target_env = "gnu")]
     {
@@ -118,8 +121,8 @@ pub fn share_arenas_under_a_limit() {
 /// Every failure of a valid command line has this exit status.
 const FAILED: libc::c_int = 1;
 
-/// Makes an abort of a thread that was refused memory an exit with status 1 and a line on standard
-/// error. Needs [`RecordingAllocator`].
+/// If a thread aborts after the system refused it memory, the process exits with status 1 and a
+/// line on standard error. Needs [`RecordingAllocator`].
 ///
 /// # Errors
 /// Fails if the system refuses the handler.
@@ -138,7 +141,7 @@ pub fn explain_aborts() -> io::Result<()> {
 
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// If the handler returns, `abort` of the C library ends the process by the signal.
+/// If the handler returns, `abort` of the C library ends the process with SIGABRT.
 extern "C" fn aborted(_: libc::c_int) {
     let refused = REFUSED.try_with(Cell::get).unwrap_or(0);
     if refused == 0 {
@@ -146,7 +149,7 @@ extern "C" fn aborted(_: libc::c_int) {
     }
     while ENDING.swap(true, Ordering::SeqCst) {
         // Another thread writes the report and ends the process.
-        // SAFETY: waits for a signal, and touches nothing.
+        // SAFETY: this call waits for a signal, and touches no memory.
         unsafe { libc::pause() };
     }
     let mut line = Line::default();
@@ -155,7 +158,7 @@ extern "C" fn aborted(_: libc::c_int) {
     line.add(REMEDY);
     // SAFETY: the buffer is valid for its length. If the descriptor is closed, nothing is written.
     unsafe { libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.len) };
-    // SAFETY: ends the process at once, and may be called in a handler.
+    // SAFETY: this call ends the process at once, and is allowed in a handler.
     unsafe { libc::_exit(FAILED) }
 }
 

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The blocks stay with the file under any name, until it is truncated or removed. FAT, NFS before
-//! 4.2 and most network disks do not support them.
+//! 4.2 and most network disks do not support such blocks.
 
 use std::fs::File;
 use std::io;

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! All routes of a [`RoutedVolume`] lead to the same files, unlike the parts of a
-//! [`SplitVolume`](crate::SplitVolume). A write by any route changes the volume itself, and only it
-//! is listed, synced and locked.
+//! [`SplitVolume`](crate::SplitVolume). A write by any route changes the volume itself. Only the
+//! volume itself is listed, synced and locked.
 
 use std::fmt;
 use std::sync::Arc;

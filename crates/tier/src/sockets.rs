@@ -5,8 +5,9 @@
 //!                            <── woken ── its only report: the result as of poll(2), or an error
 //! ```
 //!
-//! A slot belongs to one wait until the driver has reported it. A dropped future gives up its slot,
-//! and the driver then stops watching and reports it soon. So no report arrives at a reused slot.
+//! A slot belongs to one wait until the driver has reported the slot. If a future is dropped, it
+//! gives up its slot. The driver then stops watching the socket, and soon reports the slot. So no
+//! report arrives at a reused slot.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -69,7 +70,7 @@ impl<'fd> SocketReady<'fd> {
     }
 }
 
-/// The future of [`Thread::readable`] and [`Thread::writable`]. Its drop ends the watch.
+/// The future of [`Thread::readable`] and [`Thread::writable`]. Dropping it ends the watch.
 #[derive(Debug)]
 pub struct SocketReady<'fd> {
     reactor: Rc<Reactor>,
@@ -177,7 +178,7 @@ impl Waits {
         self.free.push(slot);
     }
 
-    /// The report of a slot; otherwise `waker` is woken when it arrives.
+    /// The report of a slot. If there is no report yet, its arrival will wake `waker`.
     fn take(&mut self, slot: u32, waker: &Waker) -> Option<i32> {
         match &mut self.slots[slot as usize] {
             Slot::Waiting(known) => {

@@ -11,9 +11,10 @@
 //! names are removed afterwards. If a crash undoes a removal, the file stays a leftover.
 //!
 //! **A volume belongs to one index.** The first lock writes a mark into each volume: random digits,
-//! and whether it is the primary one. At that time the other volumes must be empty, and later they
-//! must have the digits of the primary volume. So a file that no manifest names is a leftover of
-//! this index. (Copies of the primary volume share the mark, and so the other volumes.)
+//! and whether the volume is the primary one. At that time the other volumes must be empty, and
+//! later they must have the digits of the primary volume. So a file that no manifest names is a
+//! leftover of this index. (A copy of the primary volume has the same mark, and so shares the other
+//! volumes.)
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -24,7 +25,8 @@ use crate::error::TierError;
 use crate::tier::Tier;
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 
-/// The number of a file's volume among the other volumes; otherwise, the primary one.
+/// Maps a file's name to the number of its volume among the other volumes; `None` is the primary
+/// volume.
 pub type Route = dyn Fn(&str) -> Option<usize> + Send + Sync;
 
 const OWNER: &str = "OWNER";
@@ -110,7 +112,7 @@ struct Mark {
     home: bool,
 }
 
-/// `None` without a mark, or after a crash left a part of one.
+/// The mark of a volume; `None` if the volume has no mark, or only a part of one after a crash.
 fn mark_of(volume: &dyn Volume) -> Result<Option<Mark>, TierError> {
     let text = match volume.read(OWNER) {
         Ok(bytes) => String::from_utf8(bytes).unwrap_or_default(),
@@ -211,7 +213,7 @@ impl Volume for SplitVolume {
         self.volume(name).remove(name)
     }
 
-    /// Omits a file whose name leads to another volume, since it cannot be opened.
+    /// Omits a file whose name leads to another volume, because such a file cannot be opened.
     fn list(&self) -> Result<Vec<String>, TierError> {
         let mut names = Vec::new();
         let others = self.others.iter().enumerate();

@@ -22,8 +22,8 @@ use crate::reactor::Reactor;
 use crate::reads::{Inbox, OpenFile};
 use crate::tier::{Completion, ReadQueue, Request, Tier, check};
 
-/// A file that is read with `O_DIRECT` in multiples of 4 KiB, or else through the page cache. The
-/// bytes in a last, partial block cannot be read.
+/// A file that is read with `O_DIRECT` in multiples of 4 KiB, or else through the page cache. If
+/// the last block is partial, its bytes cannot be read.
 #[derive(Clone)]
 pub struct FileTier {
     place: Arc<OpenFile>,
@@ -102,8 +102,8 @@ pub(crate) fn open_direct(open: &dyn Fn(OFlags) -> io::Result<File>) -> io::Resu
     }
 }
 
-/// `None` before Linux 6.1, and for some file systems. An answer saves a trial read, the longest
-/// step of opening a small index.
+/// Whether the kernel says that direct reads of blocks work; `None` before Linux 6.1, and for some
+/// file systems. An answer saves a trial read, the longest step of opening a small index.
 fn says_direct(file: &File) -> Option<bool> {
     let mut facts = MaybeUninit::<libc::statx>::zeroed();
     // SAFETY: the descriptor is open, the path is an empty C string, and `facts` has room for the
@@ -132,7 +132,8 @@ fn says_direct(file: &File) -> Option<bool> {
     Some(fits(facts.stx_dio_mem_align) && fits(facts.stx_dio_offset_align))
 }
 
-/// Some file systems accept `O_DIRECT` at opening, but refuse the read.
+/// Tries a direct read, because some file systems accept `O_DIRECT` at opening, but refuse the
+/// read.
 fn reads_directly(file: &File) -> bool {
     // If there is no memory for the buffer of the trial, reads use the page cache.
     let Ok(mut block) = BufferPool::default().take(BLOCK) else {

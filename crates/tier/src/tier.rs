@@ -5,9 +5,9 @@
 //!         <── completion(tag, bytes) ────       in the order of their arrival
 //! ```
 //!
-//! A search owns one [`ReadQueue`] for each place that it reads. It submits reads, may compute
-//! meanwhile, and takes completions in the order of their arrival. It never blocks: it awaits
-//! [`next`], while its thread runs other queries.
+//! A search owns one [`ReadQueue`] for each place that it reads. The search submits reads, may
+//! compute meanwhile, and takes completions in the order of their arrival. A search never blocks:
+//! while it awaits [`next`], its thread runs other queries.
 
 use std::fmt::Debug;
 use std::future::poll_fn;
@@ -53,13 +53,13 @@ pub trait Tier: Send + Sync + Debug {
     /// The fewest bytes that the device transfers for any read: 64 for memory, 4096 for an SSD.
     fn granularity(&self) -> u32;
 
-    /// Offsets and lengths of reads must be multiples of this number: 1 in memory.
+    /// Offsets and lengths of reads must be multiples of this number of bytes. It is 1 in memory.
     fn alignment(&self) -> u32 {
         self.granularity()
     }
 
-    /// Makes all later reads, also of open queues, use the file that now has the name
-    /// ([`own`](fn@crate::own)), with the same bytes.
+    /// Makes all later reads, also of open queues, use the file that now has this tier's name
+    /// ([`own`](fn@crate::own)). That file has the same bytes.
     ///
     /// # Errors
     /// Fails if the file cannot be opened. Reads then continue from the old file.
@@ -79,7 +79,7 @@ pub trait ReadQueue {
     /// Fails if the read is out of range or misaligned.
     fn submit(&mut self, request: Request) -> Result<(), TierError>;
 
-    /// A hint that the queued reads should start now, since the caller is about to compute.
+    /// A hint that the queued reads should start now, because the caller is about to compute.
     fn flush(&mut self);
 
     /// The number of submitted reads whose completion has not been taken.
@@ -96,10 +96,10 @@ pub trait ReadQueue {
     /// Takes a completion, or arranges that the task is woken when one arrives.
     ///
     /// # Panics
-    /// Panics if no read is in flight, since the task would never be woken.
+    /// Panics if no read is in flight, because the task would never be woken.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Completion>;
 
-    /// Discards all reads in flight. Their buffers stay until the device has finished.
+    /// Discards all reads in flight. Their buffers stay allocated until the device has finished.
     fn reset(&mut self);
 }
 
@@ -129,7 +129,8 @@ pub async fn next_of(queues: &mut [Box<dyn ReadQueue>]) -> Option<Completion> {
     .await
 }
 
-/// Every tier calls this before it accepts a read.
+/// Refuses a read that is out of range or misaligned. Every tier calls this function before it
+/// accepts a read.
 pub(crate) fn check(
     place: &str,
     size: u64,

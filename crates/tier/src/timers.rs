@@ -1,5 +1,5 @@
-//! The timers of one thread: it sleeps until a plain timer, and is awake shortly before an exact
-//! one.
+//! The timers of one thread. The thread sleeps until a plain timer ends, and is awake shortly
+//! before an exact timer ends.
 //!
 //! ```text
 //!   plain   ──────── sleeps ──────────────────────> due, plus the kernel's delay
@@ -22,13 +22,13 @@ pub(crate) const EARLY: Duration = Duration::from_micros(50);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Precision {
-    /// The thread sleeps. The timer ends some ten microseconds late.
+    /// The thread sleeps. The timer ends some tens of microseconds late.
     Plain,
     /// The thread is awake for the last part of the wait.
     Exact,
 }
 
-/// The end, and a number that distinguishes timers of the same end.
+/// The time of the end, and a number that distinguishes timers with the same end.
 pub(crate) type Timer = (Instant, u64);
 
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Default for Timers {
 }
 
 impl Timers {
-    /// A longer delay takes effect at once, a shorter one slowly.
+    /// Notes the delay of a wake-up. A longer delay takes effect at once, a shorter delay slowly.
     pub(crate) fn woke(&mut self, late: Duration) {
         let with_room = late + late / 4;
         self.early = (self.early - self.early / 16).max(with_room).min(EARLY);
@@ -63,7 +63,7 @@ impl Timers {
         self.early
     }
 
-    /// Registers `waker` in the numbered or a new timer, and returns its number.
+    /// Registers `waker` in timer `number` or in a new timer, and returns the number of the timer.
     pub(crate) fn set(
         &mut self,
         due: Instant,
@@ -77,8 +77,8 @@ impl Timers {
         });
         if precision == Precision::Exact && !self.punctual {
             self.punctual = true;
-            // The kernel may delay a wake-up by 50 µs. If it refuses this setting, only accuracy
-            // suffers.
+            // The kernel may delay a wake-up by 50 µs. If the kernel refuses this setting, only
+            // accuracy suffers.
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         }
         match self.of(precision).get_mut(&(due, number)) {

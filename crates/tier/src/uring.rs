@@ -1,9 +1,10 @@
 //! Reads through io_uring, and waits for sockets, with a ring for each thread.
 //!
 //! With `SINGLE_ISSUER` and `DEFER_TASKRUN`, the kernel posts completions only when this thread
-//! calls it, in one batch. With `TASKRUN_FLAG`, it signals pending completions in shared memory. A
-//! kernel that refuses these flags with `EINVAL` gets fewer. Registered files and buffers did not
-//! measurably change the processor time of a read (`examples/randread`).
+//! calls the kernel, in one batch. With `TASKRUN_FLAG`, the kernel signals pending completions in
+//! shared memory. If a kernel refuses these flags with `EINVAL`, the ring gets fewer flags.
+//! Registered files and buffers did not measurably change the processor time of a read
+//! (`examples/randread`).
 
 use std::collections::VecDeque;
 use std::io;
@@ -49,8 +50,8 @@ pub(crate) trait Driver {
     /// Whether [`start`](Driver::start) would collect completions.
     fn stirs(&mut self) -> bool;
     fn queued(&self) -> usize;
-    /// Watches a descriptor until [`pop`](Driver::pop) returns the slot. Nothing is read or
-    /// written, so the descriptor's number may be reused.
+    /// Watches a descriptor until [`pop`](Driver::pop) returns the slot. The watch reads and writes
+    /// nothing, so the descriptor's number may be reused.
     fn watch(&mut self, slot: u32, fd: RawFd, events: i16) -> io::Result<()>;
     /// Stops watching a slot. If [`pop`](Driver::pop) has not returned the slot yet, it soon does.
     fn unwatch(&mut self, slot: u32) -> io::Result<()>;
@@ -127,8 +128,8 @@ impl Ring {
         Ok(ring)
     }
 
-    /// A sandbox may allow a ring and refuse its use. Reads would then fail as if the file were
-    /// unreadable.
+    /// Tries the ring with an entry that has no effect. A sandbox may allow a ring but refuse its
+    /// use, and reads would then fail as if the file were unreadable.
     fn try_out(&mut self) -> io::Result<()> {
         self.add(opcode::Nop::new().build().user_data(NOTHING))?;
         while self.ring.completion().next().is_none() {
@@ -152,7 +153,7 @@ impl Ring {
 
     fn add_later(&mut self) {
         while let Some(entry) = self.later.front() {
-            // SAFETY: only `add` fills this queue, with entries of descriptors and slots, no
+            // SAFETY: only `add` fills this queue. The entries have descriptors and slots, but no
             // pointers.
             if unsafe { self.ring.submission().push(entry) }.is_err() {
                 return;
@@ -261,7 +262,7 @@ impl Driver for Ring {
                     self.hears = false;
                     self.signal.iter().for_each(|signal| signal.clear());
                 }
-                // A cancelled watch has an entry of its own, which reports it.
+                // If a watch is cancelled, the watch's own entry reports it.
                 _ => {}
             }
         }
@@ -284,7 +285,8 @@ impl Driver for Ring {
     }
 
     fn unwatch(&mut self, slot: u32) -> io::Result<()> {
-        // `POLL_REMOVE` leaves a watch whose event it finds, perhaps for ever.
+        // If `POLL_REMOVE` finds an event of the watch, it leaves the watch in place, perhaps
+        // forever.
         let entry = opcode::AsyncCancel::new(SOCKET | u64::from(slot)).build();
         self.add(entry.user_data(UNWATCH))
     }

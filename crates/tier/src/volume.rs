@@ -1,10 +1,11 @@
 //! The interface for writing an index: a directory of files, with exactly the guarantees of a file
 //! system.
 //!
-//! After a crash, only changes before a successful sync are certain: bytes by [`VolumeFile::sync`],
-//! and names (creation, rename, removal) by [`Volume::sync`]. Any other change may be lost, kept,
-//! kept in part, or kept in another order. [`Directory`](crate::Directory) is a volume of the file
-//! system; `SimVolume` (feature `testing`) crashes on demand.
+//! After a crash, only changes before a successful sync are certain. [`VolumeFile::sync`] makes
+//! bytes durable, and [`Volume::sync`] makes names durable (creation, rename, removal). Any other
+//! change may be lost, take effect in part, or take effect in another order.
+//! [`Directory`](crate::Directory) is a volume of the file system. `SimVolume` (feature `testing`)
+//! crashes on demand.
 
 use std::any::Any;
 use std::fmt::{self, Debug};
@@ -25,10 +26,11 @@ pub trait Volume: Send + Sync + Debug {
         format!("{}/{name}", self.name())
     }
 
-    /// Creates an empty file. Another file of this name loses the name, and is not truncated.
+    /// Creates an empty file. If another file has this name, it loses the name, but is not
+    /// truncated.
     fn create(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError>;
 
-    /// Opens an existing file for writing, but no link ([`TierError::NotPlain`]).
+    /// Opens an existing file for writing. Refuses a link ([`TierError::NotPlain`]).
     fn open(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError>;
 
     /// Opens an existing file for writing single blocks, if possible without the page cache.
@@ -60,7 +62,8 @@ pub trait Volume: Send + Sync + Debug {
     /// Opens a file for random reads.
     fn open_tier(&self, name: &str) -> Result<Arc<dyn Tier>, TierError>;
 
-    /// Whether a file has hard links. A [copy](fn@crate::own) must replace it before a write.
+    /// Whether a file has several hard links. If so, a [copy](fn@crate::own) must replace the file
+    /// before a write.
     fn has_other_names(&self, _name: &str) -> Result<bool, TierError> {
         Ok(false)
     }
@@ -77,9 +80,9 @@ pub trait Volume: Send + Sync + Debug {
     /// Makes all creations, renames and removals of names durable.
     fn sync(&self) -> Result<(), TierError>;
 
-    /// Reserves `bytes` bytes of storage for an empty file of this name, beyond its end. Later
-    /// writes there need no free space, even after a rename. A new file replaces one that is not
-    /// empty. `false` if the file system does not support reservations.
+    /// Reserves `bytes` bytes of storage beyond the end of an empty file of this name. Later writes
+    /// there need no free space, even after a rename. If the file of this name is not empty, a new
+    /// file replaces it. Returns `false` if the file system does not support reservations.
     ///
     /// # Errors
     /// [`TierError::NoSpace`], or an error of the volume.
@@ -128,13 +131,14 @@ pub trait Volume: Send + Sync + Debug {
         None
     }
 
-    /// The value that the lock owner stores with the lock, empty at first; `None` without the lock.
+    /// The value that the lock owner stores with the lock, empty at first; `None` if there is no
+    /// lock.
     fn note(&self) -> Option<Arc<Note>> {
         None
     }
 }
 
-/// A value that the owner of a volume's lock stores; dropped with the lock.
+/// A value that the owner of a volume's lock stores. It is dropped with the lock.
 pub type Note = Mutex<Option<Box<dyn Any + Send>>>;
 
 /// A file that is open for reading.
@@ -201,7 +205,7 @@ pub(crate) fn check_name(volume: &str, name: &str) -> Result<(), TierError> {
 /// The name of the lock file in a directory. [`Volume::list`] omits it.
 pub const LOCK_FILE: &str = "LOCK";
 
-/// A lock of a volume. Its drop releases the lock.
+/// A lock of a volume. Dropping the guard releases the lock.
 pub struct LockGuard {
     _keeper: Box<dyn Any + Send + Sync>,
 }

@@ -1,5 +1,5 @@
-//! A pool of persistent worker threads, each with a ring of its own: a ring belongs to one thread.
-//! [`WorkerPool::run`] borrows a closure until all calls have returned, like `std::thread::scope`.
+//! A pool of persistent worker threads. Each worker has its own I/O ring. [`WorkerPool::run`]
+//! borrows a closure until all calls have returned, like `std::thread::scope`.
 //! [`WorkerPool::submit`] returns at once: the pool owns the work and reports its end.
 //!
 //! ```text
@@ -11,9 +11,10 @@
 //!           after the last task of submitted work: work.ended(), on this worker
 //! ```
 //!
-//! Several runs may be active at once. An idle worker, or else the first that checks the queue,
-//! takes the next share. A busy worker checks the queue once in each round in which its tasks wait
-//! for reads. No worker takes two shares of one run.
+//! Several runs may be active at once. A share is the part of a run that one worker executes. An
+//! idle worker takes the next share. If no worker is idle, the first worker that checks the queue
+//! takes it. A busy worker checks the queue once in each round in which its tasks wait for reads.
+//! No worker takes two shares of one run.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -34,13 +35,13 @@ use crate::turns::turn;
 
 type Job<'a> = dyn Fn(&'a Thread, usize) -> Vec<Task<'a>> + Sync + 'a;
 
-/// Work that a pool owns until it has ended ([`WorkerPool::submit`]).
+/// Work that the pool owns until the work has ended ([`WorkerPool::submit`]).
 pub trait Work: Send + Sync {
-    /// The tasks of a share, which run on the calling thread.
+    /// The tasks of a share. They run on the calling thread.
     fn tasks<'t>(self: Arc<Self>, thread: &'t Thread, share: usize) -> Vec<Task<'t>>;
 
-    /// Called once, on the worker of the last task. Afterwards the pool has no reference to the
-    /// work.
+    /// Called once, on the worker that ran the last task. Afterwards the pool has no reference to
+    /// the work.
     fn ended(self: Arc<Self>, panic: Option<Panic>);
 }
 
@@ -49,7 +50,7 @@ struct Erased(*const Job<'static>);
 // SAFETY: the job is `Sync`, so a pointer to it may be used from other threads.
 // `WorkerPool::run_tasks`, which makes the pointer, proves that the job lives long enough.
 unsafe impl Send for Erased {}
-// SAFETY: as above; the pointer itself is only read.
+// SAFETY: as for `Send`; other threads only read the pointer.
 unsafe impl Sync for Erased {}
 
 struct Run {
@@ -84,7 +85,8 @@ impl Run {
 
     fn tasks(&self, thread: &'static Thread, index: usize) -> Vec<Task<'static>> {
         if let Some(job) = &self.job {
-            // SAFETY: `WorkerPool::run_tasks` keeps the job borrowed until this share counts down.
+            // SAFETY: `WorkerPool::run_tasks` borrows the job until the worker has counted down for
+            // this share.
             let job = unsafe { &*job.0 };
             return job(thread, index);
         }
@@ -126,7 +128,7 @@ struct Share {
 enum Doing {
     Tasks,
     Nothing,
-    /// The worker has no tasks and is awake, to look for a share.
+    /// The worker has no tasks, and is awake to check the queue.
     Called,
 }
 
@@ -143,7 +145,7 @@ struct State {
 }
 
 impl State {
-    /// Assigns the first shares to workers without tasks. Any worker may take the others.
+    /// Assigns the first shares to workers without tasks. Any worker may take the remaining shares.
     fn assign(&mut self) -> Vec<Option<usize>> {
         let mut free: Vec<usize> = self
             .workers
@@ -193,12 +195,12 @@ impl State {
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    /// The length of the queue, which workers read once in each round, without the lock.
+    /// The length of the queue. Workers read this number once in each round, without the lock.
     waiting: AtomicUsize,
 }
 
 impl Shared {
-    /// No foreign code runs while this lock is held, so none panics.
+    /// Code under this lock calls no code of users, so it does not panic.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -229,7 +231,7 @@ impl Shared {
             index,
         }));
         self.waiting.store(state.queue.len(), Ordering::SeqCst);
-        // The tasks of a sleeping worker wait for other threads, so it can take a share.
+        // A sleeping worker that has tasks waits for other threads, so it can take a share too.
         let assigned = state.assign();
         if assigned.len() < state.queue.len() || assigned.contains(&None) {
             for worker in state.workers.values() {
@@ -256,7 +258,7 @@ impl Shared {
     }
 }
 
-/// The most shares that a worker takes in one round. The kernel gets their reads together.
+/// The most shares that a worker takes in one round. Their reads go to the kernel together.
 const TAKEN: usize = 8;
 
 /// Worker threads. Each has a context of its own: ring, executor, buffers.
@@ -286,7 +288,7 @@ impl WorkerPool {
     fn build(threads: usize, io: IoMode, forbid_ring: bool) -> Result<WorkerPool, TierError> {
         let io = Io::new(io, forbid_ring, threads)?;
         let shared = Arc::new(Shared::default());
-        // From here on, a drop of the pool ends the workers that were started.
+        // From here on, dropping the pool ends the workers that were started.
         let mut workers = WorkerPool {
             shared,
             io,
@@ -318,9 +320,9 @@ impl WorkerPool {
         self.io.backend()
     }
 
-    /// Calls `job(thread, i)` for each `i < threads`, on different workers, and waits for all.
-    /// Returns how many workers took part. Meanwhile these workers run no other tasks, so searches
-    /// use [`run_tasks`](WorkerPool::run_tasks).
+    /// Calls `job(thread, i)` for each `i < threads`, on different workers, and waits for all
+    /// calls. Returns the number of these workers. During the calls, these workers run no other
+    /// tasks, so searches use [`run_tasks`](WorkerPool::run_tasks).
     ///
     /// # Panics
     /// Panics as [`run_tasks`](WorkerPool::run_tasks) does.
@@ -332,11 +334,11 @@ impl WorkerPool {
     }
 
     /// Runs the tasks that `job(thread, i)` returns for each `i < threads`, on different workers,
-    /// and waits for all. Returns how many workers took part.
+    /// and waits for all tasks. Returns the number of these workers.
     ///
     /// # Panics
-    /// Panics with the panic of a job or task, after the other shares. Panics in a job of this
-    /// pool, which would wait for itself, and in a fork of the pool's process.
+    /// Panics with the panic of a job or task, after the other shares have ended. Also panics in a
+    /// job of this pool, which would wait for itself, and in a fork of the pool's process.
     pub fn run_tasks<'a>(
         &self,
         threads: usize,
@@ -349,13 +351,13 @@ impl WorkerPool {
         self.check_process();
         let wanted = threads.clamp(1, self.workers.len());
         // SAFETY: the transmutation changes lifetimes only: of the job, of the thread's context
-        // that the job receives, and of the tasks that it returns. A worker uses the pointer and
-        // owns such tasks only between here and the moment when it counts down `left`, even if
-        // something panics (`Member`). The context lives until the worker ends, which is later.
-        // This function returns only when `left` is 0, and nothing before that can unwind: locks
-        // ignore poisoning, waiting on a condition variable panics only with two different mutexes,
-        // and the allocations are small. So no use outlives the borrow. (The job cannot keep the
-        // reference to the context: the job is `Sync`, and a reference to a context is not `Send`.)
+        // that the job receives, and of the tasks that the job returns. A worker uses the pointer
+        // and owns such tasks only until it counts down `left`, even after a panic (`Member`). The
+        // context lives until the worker ends, which is later. This function returns only when
+        // `left` is 0, and it cannot unwind before: locks ignore poisoning, waiting on a condition
+        // variable panics only with two different mutexes, and the allocations are small. So no use
+        // outlives the borrow. (The job cannot store the reference to the context: the job is
+        // `Sync`, and a reference to a context is not `Send`.)
         let job =
             Erased(unsafe { std::mem::transmute::<*const Job<'a>, *const Job<'static>>(job) });
         let run = Run::new(Some(job), None, wanted);
@@ -373,7 +375,8 @@ impl WorkerPool {
     }
 
     /// Like [`run_tasks`](WorkerPool::run_tasks), but returns at once. [`Work::ended`] reports the
-    /// end, and a panic. A drop of the pool waits for all submitted work, except on a worker.
+    /// end, and a panic. When the pool is dropped, the drop waits for all submitted work, unless it
+    /// happens on a worker.
     ///
     /// # Panics
     /// Panics in a fork of the pool's process.
@@ -397,15 +400,16 @@ impl WorkerPool {
     }
 }
 
-/// Whether the calling thread is a worker of any pool, and so must not block.
+/// Whether the calling thread is a worker of any pool. A worker must not block.
 pub fn is_worker() -> bool {
     EMPLOYER.with(Cell::get) != 0
 }
 
-/// A share that a worker has taken. However the member is dropped, the share counts as ended.
+/// A share that a worker has taken. When the member is dropped, even in a panic, the share has
+/// ended.
 struct Member {
     run: Arc<Run>,
-    /// The lifetimes were erased: see `WorkerPool::run_tasks`.
+    /// The lifetimes were erased in `WorkerPool::run_tasks`.
     group: Option<Group<'static>>,
     panic: Option<Panic>,
 }
@@ -454,8 +458,8 @@ fn work(shared: &Arc<Shared>, io: &Arc<Io>, me: usize) {
             serve(shared, &thread, &parking, me, &mut members);
         }));
         let Err(panic) = served else { return };
-        // The context itself panicked, not a task, so all runs on this worker get the panic. The
-        // drop of the context waits for its reads.
+        // The panic came from the context, not from a task, so all runs on this worker get it. When
+        // the context is dropped, the drop waits for its reads.
         let mut panic = Some(panic);
         for member in &mut members {
             let told = panic
@@ -473,8 +477,8 @@ fn serve(
     me: usize,
     members: &mut Vec<Member>,
 ) {
-    // SAFETY: `work` keeps the context until `members` is empty, and only tasks of members have the
-    // reference (see `WorkerPool::run_tasks`).
+    // SAFETY: `work`, which calls this function, drops the members before the context. Only tasks
+    // of members have the reference (see `WorkerPool::run_tasks`).
     let thread: &'static Thread = unsafe { &*std::ptr::from_ref(thread) };
     let reactor = thread.reactor();
     let taken = Cell::new(None);
@@ -488,7 +492,7 @@ fn serve(
         };
         let mut room = TAKEN;
         while let Some(Share { run, index }) = share {
-            // The member is pushed first, so that the share counts down if the job panics.
+            // The member is added first. So the share also ends if the job panics.
             members.push(Member {
                 run,
                 group: None,
@@ -506,9 +510,10 @@ fn serve(
         for member in members.iter_mut() {
             member.guard(|group| group.iter_mut().for_each(Group::poll));
         }
-        // The state is set before the callers learn of the end, since their next request may be
-        // assigned to this worker. For submitted work, this worker makes the report, which may take
-        // long, or wait for a share that would be assigned to this worker. So the state is not set.
+        // The worker's state is set before the callers learn of the end, so that their next request
+        // may be assigned to this worker. After submitted work, the state is not set: this worker
+        // reports the end itself, which may take long, or wait for a share that would be assigned
+        // to this worker.
         if (members.iter()).all(|member| member.is_done() && member.run.job.is_some()) {
             shared.lock().set(me, Doing::Called);
         }

@@ -58,7 +58,7 @@ fn it_has_no_lock_and_writes_nothing() {
             && is_forked(file.sync())
             && is_forked(volume.open_pages("log-000001").map(drop))
     }));
-    // A child that runs on, such as a worker of a server, must not keep the lock.
+    // A child that continues to run, such as a worker of a server, must not keep the lock.
     let mut ends = [0; 2];
     // SAFETY: the array has room for the two descriptors that the kernel writes.
     assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
@@ -93,7 +93,8 @@ fn it_has_no_lock_and_writes_nothing() {
     volume.check_held().unwrap();
     drop(guard);
     drop(Directory::open(root.path()).unwrap().lock().unwrap());
-    // SAFETY: descriptors of ours, and a child of ours that ends when its pipe is closed.
+    // SAFETY: the descriptors and the child belong to this test. The child ends when its pipe is
+    // closed.
     unsafe {
         libc::close(ends[1]);
         libc::close(ends[0]);
@@ -108,7 +109,7 @@ fn too_many_open_files_raise_the_limit_or_name_it() {
             rlim_cur: 0,
             rlim_max: 0,
         };
-        // SAFETY: the structure is ours; the limit is that of a process that ends soon.
+        // SAFETY: `now` is a local variable. The limit applies to this process, which ends soon.
         unsafe {
             libc::getrlimit(libc::RLIMIT_NOFILE, &mut now);
             now.rlim_cur = soft;

@@ -19,7 +19,7 @@ impl AlignedFloats {
         floats
     }
 
-    /// Old floats that fit the new length are kept. New floats have an unspecified value.
+    /// Floats within the new length keep their values. New floats have an unspecified value.
     pub(crate) fn resize(&mut self, len: usize) {
         self.lines.resize(len.div_ceil(16), Line([0.0; 16]));
         self.len = len;
@@ -37,7 +37,7 @@ impl Deref for AlignedFloats {
 
 impl DerefMut for AlignedFloats {
     fn deref_mut(&mut self) -> &mut [f32] {
-        // SAFETY: as above.
+        // SAFETY: as in `deref`, and self is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.len) }
     }
 }

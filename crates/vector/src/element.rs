@@ -93,7 +93,7 @@ impl FromStr for Element {
     }
 }
 
-/// Exact, and without branches, so that loops over it vectorise.
+/// The conversion is exact. It has no branches, so that loops that call it vectorise.
 #[inline(always)]
 pub(crate) fn half_to_f32(half: u16) -> f32 {
     let half = u32::from(half);
@@ -143,8 +143,8 @@ pub fn to_f32(element: Element, bytes: &[u8], out: &mut [f32]) {
     }
 }
 
-/// Converts numbers to elements. Integers are rounded and clamped; binary16 is rounded towards 0,
-/// and NaN becomes 0.
+/// Converts numbers to elements. Integers are rounded to the nearest and clamped, floats of
+/// binary16 are rounded towards 0, and NaN becomes 0.
 ///
 /// # Panics
 /// Panics if `out` does not hold exactly `numbers.len()` elements.

@@ -20,14 +20,16 @@ pub enum Metric {
     Cosine,
 }
 
-/// The change of vectors that turns neighbours under a metric into Euclidean ones.
+/// A change of vectors. After it, the nearest vectors under a metric are also nearest in Euclidean
+/// distance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
     /// No change.
     None,
     /// Vectors are scaled to length 1; a vector of length 0 is refused.
     Normalised,
-    /// Vectors get an element that makes all as long as the longest one; queries get 0.
+    /// Each vector gets one more element, which makes it as long as the longest vector. Queries get
+    /// 0.
     Lifted,
 }
 
@@ -69,7 +71,8 @@ impl Metric {
         }
     }
 
-    /// The change that turns neighbours under this metric into Euclidean ones.
+    /// The change after which the nearest vectors under this metric are nearest in Euclidean
+    /// distance.
     pub const fn reduction(self) -> Reduction {
         match self {
             Metric::L2 => Reduction::None,

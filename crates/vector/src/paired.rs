@@ -2,8 +2,8 @@
 //!
 //! A coarse-to-fine search (PRESS, DistVS §3.1) needs a short code of every vector, and a longer
 //! code of few vectors. *Separate* codes come from two quantisers. *Nested* codes share bytes: a
-//! first quantiser gives the low part of the high code, and a second one encodes the residual
-//! (`rest` in names).
+//! first quantiser gives the low part of the high code, and a second quantiser encodes the residual
+//! (`rest` in names) of the first.
 //!
 //! ```text
 //!   nested     code        low part: ceil(b / 2) bytes | rest: floor(b / 2) bytes   b bytes in all
@@ -16,12 +16,13 @@
 //!   separate   code        low code: ceil(b / 2) bytes | high code: b bytes     1.5 b bytes in all
 //! ```
 //!
-//! With the mean as m, rounding loses no accuracy if vectors are near each other and far from the
-//! origin. One kernel ranks low parts, and also whole codes after their correction is added.
+//! If vectors are near each other and far from the origin, the mean as m avoids a loss of accuracy
+//! by rounding. One kernel ranks low parts. It also ranks whole codes, whose correction is added.
 //!
-//! In photo-sift-100k with 32 bytes, 98.2 % of the ten nearest vectors are among the first twenty
-//! by such a code, and 97.3 % by a code of one precision. In package-text with 96 bytes, the shares
-//! are 98.0 and 98.7 % (`bench/sketches/press_codes.py`, also on a rejected design).
+//! For 98.2 % of the ten nearest vectors in photo-sift-100k, such a code of 32 bytes ranks the
+//! vector among the first twenty. A code of one precision does so for 97.3 %. In package-text with
+//! 96 bytes, the numbers are 98.0 and 98.7 % (`bench/sketches/press_codes.py`, which also measures
+//! a rejected design).
 
 use std::fmt;
 use std::str::FromStr;
@@ -73,7 +74,7 @@ impl LowCodes {
         }
     }
 
-    /// The bytes of the low code, out of [`stored_bytes`](LowCodes::stored_bytes).
+    /// The bytes of the low code, if both codes together have `stored` bytes.
     pub fn low_bytes(self, stored: usize) -> usize {
         match self {
             LowCodes::Nested => stored.div_ceil(2),
@@ -81,7 +82,7 @@ impl LowCodes {
         }
     }
 
-    /// The bytes of the high code, out of [`stored_bytes`](LowCodes::stored_bytes).
+    /// The bytes of the high code, if both codes together have `stored` bytes.
     pub fn high_bytes(self, stored: usize) -> usize {
         match self {
             LowCodes::Nested => stored,
@@ -126,8 +127,9 @@ impl std::fmt::Debug for PairedQuantizer {
 }
 
 impl PairedQuantizer {
-    /// Trains on a sample of `n * dim` floats, for [`code_bytes`](LowCodes::stored_bytes) of both
-    /// codes. The result does not depend on the number of threads or the processor.
+    /// Trains on a sample of `n * dim` floats, for low and high codes of
+    /// [`code_bytes`](LowCodes::stored_bytes) bytes together. The result does not depend on the
+    /// number of threads or the processor.
     ///
     /// # Errors
     /// Fails as [`ProductQuantizer::train`] does, and if a high code would have a single byte.
@@ -169,7 +171,7 @@ impl PairedQuantizer {
     /// Makes a quantiser from known [centroids](PairedQuantizer::centroids).
     ///
     /// # Errors
-    /// Fails if the length of a high code or the floats are wrong.
+    /// Fails if a length or a float is wrong.
     pub fn from_parts(
         dim: usize,
         code_bytes: usize,
@@ -210,7 +212,7 @@ impl PairedQuantizer {
         &self.low
     }
 
-    /// A quantiser of queries to a few bytes, relative to the centroids of low codes.
+    /// Quantises queries to one byte a dimension, relative to the centroids of low codes.
     pub fn rounding(&self) -> &Rounding {
         &self.rounding
     }
@@ -251,9 +253,9 @@ impl PairedQuantizer {
         }
     }
 
-    /// Fills `table` for whole codes. For nested codes, a sum of entries plus
-    /// [correction](PairedQuantizer::correction) estimates the distance
-    /// ([`ProductQuantizer::table`]).
+    /// Fills `table` for whole codes. The sum of a code's entries estimates the distance
+    /// ([`ProductQuantizer::table`]). For nested codes, the
+    /// [correction](PairedQuantizer::correction) must be added.
     ///
     /// # Panics
     /// Panics if `query` is not as long as a vector.
@@ -268,8 +270,8 @@ impl PairedQuantizer {
         self.fill_rest(metric, query, second);
     }
 
-    /// Fills `table` for residual parts, or for the high code of separate codes. The estimate of a
-    /// nested code also needs its [low part](PairedQuantizer::low) and
+    /// Fills `table` for the residuals of nested codes, or for the high codes of separate codes.
+    /// The estimate for a nested code also needs its [low part](PairedQuantizer::low) and
     /// [correction](PairedQuantizer::correction).
     ///
     /// # Panics
@@ -291,7 +293,8 @@ impl PairedQuantizer {
             .map(|(q, m)| q - m)
             .collect();
         self.rest.fill(metric, &centered, entries);
-        // The entries contain the squared length of the centred query, but the estimate does not.
+        // The entries contain the squared length of the centred query, which the estimate must not
+        // contain.
         for (chunk, entries) in entries.chunks_exact_mut(CENTROIDS).enumerate() {
             let (first, width) = chunk_of(self.dim(), self.rest.code_bytes(), chunk);
             let part = &centered[first..first + width];
@@ -300,7 +303,8 @@ impl PairedQuantizer {
         }
     }
 
-    /// The query-independent term of the sum of a nested code's entries; 0 for separate codes.
+    /// The term of a nested code's distance that does not depend on the query; 0 for separate
+    /// codes.
     ///
     /// # Panics
     /// Panics if `code` is not [`code_bytes`](PairedQuantizer::code_bytes) long.
@@ -442,7 +446,7 @@ mod tests {
             quantizer.decode(code, &mut decoded);
             let expected = distance(Metric::L2, query, &decoded);
             let correction = quantizer.correction(Metric::L2, code, &mut scratch);
-            // The correction is about as small as the distances, so half of its bits are enough.
+            // If the correction is small, rounding in the sum loses few bits.
             assert!(
                 correction.abs() < 20.0,
                 "{correction} where a distance is {expected}"

@@ -7,7 +7,7 @@
 //!   centroids:  chunk 0: [256][3] | chunk 1: [256][3] | chunk 2: [256][2] | ..   256 * dim f32
 //! ```
 //!
-//! If several centroids are equally near, the one with the lowest number is taken.
+//! If several centroids of a chunk are equally near, the code has the lowest number.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -22,27 +22,27 @@ use crate::{DistanceTable, InstructionSet, Metric};
 /// The number of centroids of a chunk, which one byte can number.
 pub const CENTROIDS: usize = 256;
 
-/// The vectors that a thread encodes together: they stay in the cache over all chunks.
+/// The vectors that a thread encodes together. They stay in the cache while all chunks are encoded.
 const TILE: usize = 64;
 
-/// Why a quantiser cannot be created.
+/// The reasons why a quantiser cannot be created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QuantizerError {
-    /// Codes of no bytes, or of more bytes than there are dimensions.
+    /// The code has no bytes, or has more bytes than there are dimensions.
     #[error(
         "codes of {code_bytes} bytes for vectors of {dim} dimensions; each byte needs a dimension. Use 1 to {dim} bytes"
     )]
     CodeBytes {
-        /// The bytes that were asked for.
+        /// The requested number of bytes of a code.
         code_bytes: usize,
         /// The dimensions of the vectors.
         dim: usize,
     },
-    /// The sample is empty, or no whole number of vectors.
+    /// The sample is empty, or its length is not a multiple of the dimension.
     #[error("a sample of {floats} floats; a vector has {dim}. Pass one or more whole vectors")]
     Sample {
-        /// The length of the sample.
+        /// The length of the sample in floats.
         floats: usize,
         /// The dimensions of the vectors.
         dim: usize,
@@ -50,22 +50,23 @@ pub enum QuantizerError {
     /// The centroids are not `256 * dim` floats.
     #[error("{floats} floats of centroids; {dim} dimensions need {}. Pass the centroids of one codebook", dim * CENTROIDS)]
     Centroids {
-        /// The floats that were given.
+        /// The number of floats that were given.
         floats: usize,
         /// The dimensions of the vectors.
         dim: usize,
     },
-    /// There is not one weight for each vector of the sample, or one is not positive and finite.
+    /// The number of weights differs from the number of vectors, or a weight is not positive and
+    /// finite.
     #[error(
         "{weights} weights for a sample of {vectors} vectors. Pass one weight for each vector, positive and finite"
     )]
     Weights {
-        /// The weights that were given.
+        /// The number of weights that were given.
         weights: usize,
-        /// The vectors of the sample.
+        /// The number of vectors of the sample.
         vectors: usize,
     },
-    /// NaN or infinity in the sample or the centroids.
+    /// The sample or the centroids contain NaN or infinity.
     #[error("float {position} (dimension {} of vector {}) is NaN or infinite. Remove or correct it", position % dim, position / dim)]
     NotFinite {
         /// The position of the first such float.
@@ -80,7 +81,7 @@ pub enum QuantizerError {
 pub struct ProductQuantizer {
     dim: usize,
     code_bytes: usize,
-    /// Chunk after chunk, `[width][256]`, as the kernels read them.
+    /// The centroids of one chunk after the other. The kernels read a chunk as `[width][256]`.
     transposed: AlignedFloats,
     routines: &'static Routines,
 }
@@ -101,7 +102,7 @@ fn check_shape(dim: usize, code_bytes: usize) -> Result<(), QuantizerError> {
 }
 
 fn check_finite(floats: &[f32], dim: usize) -> Result<(), QuantizerError> {
-    // Each run is tested whole, without an early exit, so that the loop vectorises.
+    // A run of floats is tested as a whole, without an early exit, so that the loop vectorises.
     let run = floats
         .chunks(64)
         .position(|run| run.iter().fold(false, |any, x| any | !x.is_finite()));
@@ -367,9 +368,9 @@ impl ProductQuantizer {
                     stride: self.dim,
                     count,
                 };
-                // SAFETY: the book has `width * 256` floats; each of the `count` vectors has
-                // `width` floats from `first` on; each of the `count` codes has a byte `chunk`; no
-                // distances are asked for; `Routines::of` saw that the processor has the
+                // SAFETY: the book has `width * 256` floats. Each of the `count` vectors has
+                // `width` floats from `first` on. Each of the `count` codes has a byte `chunk`. No
+                // distances are requested. `Routines::of` confirmed that the processor has the
                 // instruction set.
                 unsafe {
                     (self.routines.assign)(
@@ -401,7 +402,7 @@ impl ProductQuantizer {
         }
     }
 
-    /// Decodes the codes number `ids` and appends their f32 rows to `out`.
+    /// Decodes the codes with the numbers `ids`, and appends their vectors to `out`, as f32.
     ///
     /// # Panics
     /// Panics if an id has no code in `codes`.
@@ -409,7 +410,8 @@ impl ProductQuantizer {
         let start = out.len();
         out.resize(start + ids.len() * self.dim * 4, 0);
         let rows = &mut out[start..];
-        // Chunk by chunk, so that a chunk's centroids stay in the cache.
+        // One chunk is decoded for all ids, then the next, so that a chunk's centroids stay in the
+        // cache.
         for chunk in 0..self.code_bytes {
             let (first, width) = self.chunk(chunk);
             let book = &self.transposed[first * CENTROIDS..(first + width) * CENTROIDS];
@@ -423,9 +425,9 @@ impl ProductQuantizer {
         }
     }
 
-    /// Fills `table` with the partial distances from `query` to all centroids. A sum of entries
-    /// estimates the squared distance (L2), the negated product, or half the squared distance
-    /// (cosine, of [normalised](crate::normalize) vectors).
+    /// Fills `table` with the partial distances from `query` to all centroids. The sum of a code's
+    /// entries estimates the squared distance (L2), the negated inner product, or half the squared
+    /// distance (cosine, of [normalised](crate::normalize) vectors).
     ///
     /// # Panics
     /// Panics if `query` is not [`ProductQuantizer::dim`] long.
@@ -444,8 +446,9 @@ impl ProductQuantizer {
             let (first, width) = self.chunk(chunk);
             let point = query[first..first + width].as_ptr();
             let book = self.book(first, width);
-            // SAFETY: the book has `width * 256` floats, the point `width`, and there is room for
-            // 256 entries; `Routines::of` saw that the processor has the instruction set.
+            // SAFETY: the book has `width * 256` floats, the point has `width` floats, and
+            // `entries` has space for 256 entries. `Routines::of` confirmed that the processor has
+            // the instruction set.
             unsafe {
                 match metric {
                     Metric::L2 => (self.routines.squares)(book, point, 1.0, entries.as_mut_ptr()),

@@ -1,13 +1,13 @@
-//! Queries quantised to one byte a dimension, enough to rank vectors by their codes, in steps of
-//! the distribution of the centroids in each dimension:
+//! Quantises queries to one byte a dimension, enough to rank vectors by their codes. The step of a
+//! dimension is proportional to the spread of the centroids in this dimension:
 //!
 //! ```text
 //!   0: factor f32   4: one i8 a dimension, q     stands for  mean + q * (factor * spread)
 //! ```
 //!
 //! Mean and spread (standard deviation) are over the centroids of the dimension. The factor is the
-//! smallest one that keeps every q within 127, so the scale of a dimension does not matter. A
-//! dimension whose centroids are all equal is decoded as their value.
+//! smallest one that keeps every q within 127, so the scale of a dimension does not matter. If all
+//! centroids of a dimension are equal, it is decoded as their value.
 
 use crate::quantiser::chunk_of;
 use crate::{CENTROIDS, ProductQuantizer};
@@ -15,7 +15,8 @@ use crate::{CENTROIDS, ProductQuantizer};
 const FACTOR: usize = 4;
 const MOST: f32 = 127.0;
 
-/// Quantises queries relative to the centroids of a quantiser; equal centroids give equal bytes.
+/// Quantises queries relative to the centroids of a quantiser. Two quantisers with equal centroids
+/// give equal bytes.
 #[derive(Clone, Debug)]
 pub struct Rounding {
     mean: Vec<f32>,

@@ -1,6 +1,6 @@
 //! Training of one chunk's centroids, by k-means++ and Lloyd's iterations. Random choices follow
-//! from the seed and the chunk, and sums have a fixed order, so threads and processors do not
-//! matter.
+//! from the seed and the chunk, and sums have a fixed order. So the result does not depend on
+//! threads or the processor.
 
 use std::sync::Arc;
 
@@ -13,9 +13,10 @@ use crate::quantiser::{CENTROIDS, transpose};
 /// The parameters of a training.
 #[derive(Clone, Debug)]
 pub struct Training {
-    /// The most iterations of Lloyd's algorithm; training ends earlier without changes.
+    /// The most iterations of Lloyd's algorithm. Training ends earlier if an iteration changes no
+    /// code.
     pub iterations: usize,
-    /// Training also ends after a reduction of the squared error by less than this share.
+    /// Training also ends if an iteration reduces the squared error by less than this share.
     pub least_gain: f64,
     /// The seed of the choice of the first centroids.
     pub seed: u64,
@@ -95,8 +96,8 @@ pub(crate) fn train_chunk(
 
     let mut centroids = choose(routines, &chunk, &mut random);
     if centroids.len() < CENTROIDS * width {
-        // Every point is a centroid, so no iteration would move one. Copies of the first centroid
-        // get no points, because ties go to the lowest number.
+        // Every point is a centroid, so no iteration would move a centroid. Copies of the first
+        // centroid get no points, because ties go to the lowest number.
         let first = centroids[..width].to_vec();
         while centroids.len() < CENTROIDS * width {
             centroids.extend_from_slice(&first);
@@ -119,9 +120,9 @@ pub(crate) fn train_chunk(
             stride: width,
             count: chunk.count,
         };
-        // SAFETY: the book has `width * 256` floats, there are `count` points of `width` floats, a
-        // code and a distance for each; `Routines::of` saw that the processor has the instruction
-        // set.
+        // SAFETY: the book has `width * 256` floats. There are `count` points of `width` floats,
+        // with a code and a distance for each point. `Routines::of` confirmed that the processor
+        // has the instruction set.
         unsafe { (routines.assign)(book, points, codes.as_mut_ptr(), 1, distances.as_mut_ptr()) }
         if codes == previous {
             break;
@@ -168,9 +169,9 @@ fn choose(routines: &Routines, chunk: &Chunk, random: &mut Random) -> Vec<f32> {
     let mut centroids = chunk.point(chosen).to_vec();
     while centroids.len() < CENTROIDS * width {
         let centre = chunk.point(chosen);
-        // SAFETY: `padded` is a multiple of 16; there are as many points of `width` components,
-        // component after component; `least` is as long, and `sums` has one for each block; the
-        // processor has the instruction set.
+        // SAFETY: `padded` is a multiple of 16; `transposed` has `padded` points of `width`
+        // components, component after component; `least` has one float for each point, and `sums`
+        // one for each block; the processor has the instruction set.
         unsafe {
             (routines.approach)(
                 transposed.as_ptr(),
@@ -204,8 +205,8 @@ fn choose(routines: &Routines, chunk: &Chunk, random: &mut Random) -> Vec<f32> {
     centroids
 }
 
-/// The probability of an index is its share of the weights. `sums` has the sum of each block.
-/// `None` if all weights are zero.
+/// Draws an index, whose probability is its share of the weights; `None` if all weights are zero.
+/// `sums` has the sum of each block.
 fn draw(weights: &[f32], sums: &[f32], random: &mut Random) -> Option<usize> {
     let total: f64 = sums.iter().map(|sum| f64::from(*sum)).sum();
     if total.is_infinite() {
@@ -230,7 +231,8 @@ fn draw(weights: &[f32], sums: &[f32], random: &mut Random) -> Option<usize> {
                     return Some(block * BLOCK + i);
                 }
                 left -= f64::from(*weight);
-                // Rounding can carry the search past the end.
+                // If rounding carries the search past the end, the last point of positive weight is
+                // drawn.
                 fallback = Some(block * BLOCK + i);
             }
         }
@@ -238,7 +240,7 @@ fn draw(weights: &[f32], sums: &[f32], random: &mut Random) -> Option<usize> {
     fallback
 }
 
-/// For weights that overflow in f32, by themselves or in their sums.
+/// Like `draw`, for weights that overflow in f32, by themselves or in their sums.
 fn draw_far(weights: &[f32], random: &mut Random) -> Option<usize> {
     let far = weights.iter().filter(|weight| weight.is_infinite()).count();
     if far > 0 {
@@ -267,8 +269,8 @@ fn draw_far(weights: &[f32], random: &mut Random) -> Option<usize> {
     last
 }
 
-/// Moves each centroid to the mean of its points. One without points moves to the point with the
-/// largest weighted distance to its centroid.
+/// Moves each centroid to the mean of its points. A centroid without points moves to the point with
+/// the largest weighted distance to that point's centroid.
 fn move_to_means(chunk: &Chunk, codes: &[u8], distances: &mut [f32], centroids: &mut [f32]) {
     let width = chunk.width;
     let mut sums = vec![0f64; CENTROIDS * width];

@@ -14,7 +14,7 @@
 use crate::bits::{BitWriter, WINDOW, window};
 use crate::error::CodecError;
 
-/// The number of bits of the high parts that one window gives the decoder: whole bytes only.
+/// The number of bits of the high parts that the decoder takes from one window, in whole bytes.
 const STEP: usize = 56;
 
 /// The number of low bits of a node number, 0 to 31, for `count` neighbours below `nodes`.
@@ -47,8 +47,8 @@ pub fn bound_bits(degree: usize, nodes: u32) -> usize {
     degree * (2 + ceil)
 }
 
-/// The bytes of a cache slot for any list of at most `degree` neighbours below `nodes`, with its
-/// header ([`ListModel::elias_fano`](super::ListModel::elias_fano)).
+/// The most bytes of a list of at most `degree` neighbours below `nodes`, with its header
+/// ([`ListModel::elias_fano`](super::ListModel::elias_fano)). A slot of a cache has this size.
 pub fn slot_bytes(degree: usize, nodes: u32) -> usize {
     super::header_bytes(degree) + bound_bits(degree, nodes).div_ceil(8)
 }

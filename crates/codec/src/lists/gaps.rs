@@ -1,5 +1,5 @@
-//! Codes an adjacency list by gaps outward from the node's own number, for graphs with nodes
-//! numbered in locality order, where many neighbours are close.
+//! Codes an adjacency list by gaps outward from the node's own number. The code is short if nodes
+//! are numbered such that most neighbours have close numbers.
 //!
 //! The code has the neighbours below the own number in descending order, then those above it in
 //! ascending order, each as the distance to the previous one (at first, to the own number). The
@@ -16,10 +16,10 @@
 //!       block.. until all neighbours are coded, then zeros up to a full byte
 //! ```
 //!
-//! A file has up to [`MAX_TABLES`] Huffman tables, since lists of near and of far neighbours need
-//! different ones. A list's header has the number of its table. On a graph over a million SIFT
-//! descriptors, codes with four tables take 2 % less space than with one, and with 32 another 0.7 %
-//! less (`examples/ratios.rs`).
+//! A file has up to [`MAX_TABLES`] Huffman tables, because lists of near neighbours and lists of
+//! far neighbours need different tables. A list's header has the number of its table. On a graph
+//! over a million SIFT descriptors, codes with four tables take 2 % less space than with one, and
+//! with 32 another 0.7 % less (`examples/ratios.rs`).
 
 use crate::bits::{BitWriter, WINDOW, bit_length, window};
 use crate::error::CodecError;
@@ -41,7 +41,7 @@ pub(super) struct Table {
     triples: Triples<{ 1 << LIMIT }>,
 }
 
-/// The number of each place in a list, and the number of all bits below the leading 1 bits.
+/// How often each place occurs in a list, and the number of all bits below the leading 1 bits.
 #[derive(Debug, Clone)]
 pub(super) struct Profile {
     places: [u32; PLACES],
@@ -193,7 +193,8 @@ pub(super) fn decode(
     }
     let mut bit = field as usize;
     let (down, up) = out.split_at_mut(below);
-    // Distances are positive, so one check of the last numbers, in 64 bits, suffices.
+    // Distances are positive, so the outermost numbers show, in 64 bits, whether any number
+    // overflows.
     let (mut lower, mut upper) = (i64::from(own), u64::from(own));
     let mut done = 0;
     while done < count {
@@ -264,7 +265,8 @@ fn read_places(
             }
         }
     }
-    // The last look-up may have decoded more than `count` places, whose words are not consumed.
+    // The last look-up may have decoded more than `count` places. The words of surplus places are
+    // not consumed.
     for &place in &places[count..have.min(BLOCK + 4)] {
         bit -= table.triples.length(place) as usize;
     }

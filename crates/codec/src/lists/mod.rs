@@ -111,8 +111,8 @@ impl ListModel {
     }
 
     /// Appends the shortest code of the ascending neighbours of node `own`, and returns its codec.
-    /// For neighbours below [`nodes`](Self::nodes), [`slot_bytes`](elias_fano::slot_bytes) bound
-    /// the code.
+    /// If all neighbours are below [`nodes`](Self::nodes), the code has at most
+    /// [`slot_bytes`](elias_fano::slot_bytes) bytes.
     pub fn encode(
         &self,
         own: u32,

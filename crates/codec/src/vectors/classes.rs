@@ -19,7 +19,7 @@
 //!
 //! Training starts with groups by k-means, and classes by the mean bytes of each group. Then each
 //! of a few rounds chooses groups, classes and tables that minimise the length of the codes. Words
-//! have at most 10 bits, so a table takes 2 KiB, and all fit the first-level cache.
+//! have at most 10 bits, so a table takes 2 KiB, and all tables fit the first-level cache.
 
 use super::{Element, lanes};
 use crate::error::CodecError;
@@ -43,7 +43,7 @@ pub(super) struct Classes {
     vector_bytes: usize,
     codes: Vec<PrefixCode>,
     /// For each class and each value of the next bits: the length of the word, the bit `ESCAPED` if
-    /// it is the escape, and the byte from bit 8 on.
+    /// the word is the escape, and from bit 8 on the byte.
     tables: Box<[[u16; SIZE]; TABLES]>,
     costs: Box<[[u8; 256]; TABLES]>,
     classes: Vec<u8>,
@@ -367,7 +367,7 @@ impl Trainer<'_> {
     }
 }
 
-/// Eight sums, so that the compiler can vectorise the loop.
+/// The sum consists of eight sums, so that the compiler can vectorise the loop.
 fn squared_distance(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0f32; 8];
     let (a, a_rest) = a.as_chunks::<8>();

@@ -157,9 +157,9 @@ impl FloatSplit {
         }
         let (high, rest) = rest.split_at_checked(self.dim).ok_or(truncated)?;
         let (low, exponents) = rest.split_at_checked(self.low_bytes()).ok_or(truncated)?;
-        // The exponents are decoded into the last bytes of `out`, and the floats then overwrite it
-        // from the front. Float i, of s bytes, ends at byte s*(i+1) - 1. Its exponent is at byte
-        // (s-1)*dim + i, which is no earlier, so no exponent is overwritten before it is read.
+        // The exponents are decoded into the last bytes of `out`, and the floats then overwrite
+        // `out` from the front. Float i, of s bytes, ends at byte s*(i+1) - 1. Its exponent is at
+        // byte (s-1)*dim + i, which is no earlier, so no exponent is overwritten before it is read.
         let at = out.len() - self.dim;
         lanes::decode(WHAT, exponents, 0, &self.triples, &mut out[at..])?;
         if self.half {
@@ -172,7 +172,8 @@ impl FloatSplit {
         Ok(())
     }
 
-    /// All 16 bits are in the low plane: the common case, whose loop the compiler vectorises.
+    /// Joins floats whose low plane has all 16 bits. In this common case, the compiler vectorises
+    /// the loop.
     #[inline(always)]
     fn join_f32_full(&self, high: &[u8], low: &[u8], out: &mut [u8]) {
         let at = out.len() - self.dim;

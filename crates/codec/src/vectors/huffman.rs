@@ -1,5 +1,5 @@
-//! One Huffman code over all bytes of a segment (section 3.3 of the DecoupleVS paper), after the
-//! [XOR](super::xor_delta) with the base vector of a chunk that has one.
+//! One Huffman code over all bytes of a segment (section 3.3 of the DecoupleVS paper). If a chunk
+//! has a base vector, its vectors are coded after the [XOR](super::xor_delta) with the base vector.
 //!
 //! ```text
 //! bit 0 of byte 0     0: coded   1: byte 0 is 1, then the unchanged vector (if coding makes it

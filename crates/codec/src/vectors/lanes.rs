@@ -50,7 +50,7 @@ impl<'a, const BACK: bool> Lane<'a, BACK> {
         self.bit += bits as usize;
     }
 
-    /// The caller has skipped the word of the escape.
+    /// Takes the unchanged byte after an escape. The caller has skipped the word of the escape.
     #[inline(always)]
     pub(super) fn escaped(&mut self) -> u8 {
         let (byte, buffer) = behind_escape::<BACK>(self.bytes, self.bit);
@@ -112,7 +112,7 @@ fn window_from<const BACK: bool>(bytes: &[u8], bit: usize) -> u64 {
     }
 }
 
-/// A [`Lane`] as argument would be in memory, not in registers.
+/// Takes no [`Lane`] as an argument, because the lane would then be in memory, not in registers.
 #[cold]
 #[inline(never)]
 fn behind_escape<const BACK: bool>(bytes: &[u8], bit: usize) -> (u8, u64) {

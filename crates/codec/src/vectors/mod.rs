@@ -1,4 +1,4 @@
-//! Codes vectors, each alone, with a model that is trained on a sample of the vector's segment.
+//! Codes each vector alone, with a model that is trained on a sample of the vectors of a segment.
 //!
 //! ```text
 //! offset  size  contents (a segment's model)
@@ -10,8 +10,8 @@
 //!      8     .  the codec's own fields; see its module
 //! ```
 //!
-//! The code of a vector does not show where it ends, so the storage must record its length. A code
-//! is at most one byte longer than its vector.
+//! The code of a vector does not show where the code ends, so the storage must record its length. A
+//! code is at most one byte longer than its vector.
 
 mod classes;
 mod float_split;
@@ -139,11 +139,12 @@ enum Codec {
 }
 
 impl SegmentModel {
-    /// Trains all codecs on seven of eight vectors, and chooses the codec with the shortest codes
-    /// of the others. A slower codec must save at least 1 %. About 4 MiB of `sample` are used.
+    /// Trains all codecs on seven of each eight vectors, and chooses the codec with the shortest
+    /// codes for the remaining vectors. A slower codec must be at least 1 % shorter than a faster
+    /// one. At most about 4 MiB of `sample` are used.
     pub fn train(shape: Shape, sample: &[u8]) -> SegmentModel {
         let (training, held_out) = split(shape.vector_bytes(), sample);
-        // With fewer than eight vectors, none is left for measuring.
+        // With fewer than eight vectors, no vector is left for measuring.
         let measured = if held_out.is_empty() {
             &training
         } else {
@@ -155,7 +156,7 @@ impl SegmentModel {
         };
         let mut least = measured.len();
         let mut code = Vec::new();
-        // Sorted by the speed of decoding, fastest first.
+        // The candidates are sorted by the speed of decoding, fastest first.
         let candidates = match shape.element {
             Element::F32 | Element::F16 => [
                 VectorCodec::FloatSplit,
@@ -184,9 +185,9 @@ impl SegmentModel {
         best
     }
 
-    /// Whether to train `classes` fully, which takes longer than all other steps. For floats, codes
-    /// with few groups on few vectors decide: on package-text, their lengths differ by less than
-    /// 0.1 % from codes with many groups. For bytes, `classes` usually wins.
+    /// Whether to train `classes` fully, which takes longer than all other steps. For floats, a
+    /// trial with few groups and few vectors decides: on package-text, the lengths of its codes
+    /// differ by less than 0.1 % from codes with many groups. For bytes, `classes` usually wins.
     fn classes_may_win(&self, training: &[u8]) -> bool {
         const FEW: usize = 8;
         const VECTORS: usize = 4 * classes::FEWEST_SAMPLES / 3 + 1;
@@ -383,7 +384,8 @@ const GROUPS: usize = 128;
 
 const MAX_SAMPLE: usize = 4 << 20;
 
-/// Both parts have vectors from the whole sample.
+/// Divides a sample into vectors for training and vectors for measuring. Both parts have vectors
+/// from the whole sample.
 fn split(vector_bytes: usize, sample: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let count = sample.len() / vector_bytes;
     let taken = count.min((MAX_SAMPLE / vector_bytes).max(64));
@@ -400,7 +402,7 @@ fn split(vector_bytes: usize, sample: &[u8]) -> (Vec<u8>, Vec<u8>) {
     (training, held_out)
 }
 
-/// The caller has checked the first byte of the header.
+/// Copies the bytes after the header, which the caller has checked. They must fill `out`.
 fn copy_stored(
     what: &'static str,
     bytes: &[u8],
@@ -439,7 +441,7 @@ mod tests {
         assert!(!best.classes_may_win(&sample));
         // For so few vectors, the function returns true without a trial.
         assert!(best.classes_may_win(&sample[..1_000 * 128]));
-        // Each position has its own few bytes: a regularity that only `classes` uses.
+        // Each position has only a few different bytes, a regularity that only `classes` uses.
         let sample: Vec<u8> = (0..4_000 * 32)
             .flat_map(|i| [i as u8 / 8 * 8 + (i / 32 % 3) as u8; 4])
             .collect();

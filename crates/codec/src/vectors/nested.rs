@@ -1,10 +1,11 @@
-//! Codes a vector in two parts, with nested precision. The *leading part* suffices for ranking.
-//! Together with the *trailing part*, it restores every bit.
+//! Codes each vector in two parts. The *leading part* suffices for ranking. Together with the
+//! *trailing part*, it restores every bit.
 //!
-//! A step is a power of two. The *step number* n of an element is its number of whole steps. A
-//! negative float gets -1 - n, where n is the step number of its magnitude. The leading part has
-//! the step numbers less the median of their dimension, Huffman-coded. Decoded alone, an element is
-//! in the middle of its step. The trailing part has the remaining bits of each element:
+//! The step is a power of two, one for the whole file. The *step number* n of an element is the
+//! number of whole steps in the element. A negative float has the step number -1 - n, where n is
+//! the step number of its magnitude. The leading part has the differences of the step numbers from
+//! the median of their dimension, Huffman-coded. From the leading part alone, an element is decoded
+//! as the middle of its step. The trailing part has the remaining bits of each element:
 //!
 //! ```text
 //!   element                       leading                 trailing
@@ -39,8 +40,8 @@
 //!      .   129  code of exponents below a step
 //! ```
 //!
-//! For floats, both parts together are about as long as another codec's code, since mantissa bits
-//! are random.
+//! For floats, both parts together are about as long as the code of another codec, because mantissa
+//! bits are random.
 
 mod division;
 
@@ -56,13 +57,14 @@ const MODEL: &str = "model of nested vectors";
 const LEADING: &str = "vector, leading part";
 const TRAILING: &str = "vector, trailing part";
 const LIMIT: u32 = 12;
-/// The bits before the step numbers in a leading part. The next three constants are their masks.
+/// The number of bits before the step numbers in a leading part. The next three constants are the
+/// masks of these bits.
 const MODE: u32 = 3;
 const STORED: u8 = 1;
 const FAR: u8 = 2;
 const GIVEN: u8 = 4;
 const DIMENSION: usize = 2;
-/// The largest absolute value of a median in a model; larger ones are clamped.
+/// The largest absolute value of a median in a model. Larger medians are clamped to it.
 const MOST_MEDIAN: i32 = 1 << 14;
 const BATCH: usize = 64;
 
@@ -74,12 +76,12 @@ pub struct NestedModel {
     division: Division,
     zeros: u32,
     medians: Vec<i16>,
-    /// For each dimension, the offset from a coded number to the middle of its step, in steps.
+    /// For each dimension, the offset in steps from a coded number to the middle of its step.
     middles: Vec<f32>,
     numbers: PrefixCode,
     triples: Triples<{ 1 << LIMIT }>,
     exponents: PrefixCode,
-    /// For each value of the next bits: an exponent or the escape, and the length of its word.
+    /// For each value of the next bits, an exponent or the escape, and the length of its code word.
     exponent_words: Vec<(u16, u8)>,
 }
 
@@ -109,7 +111,7 @@ impl NestedModel {
                 exponents[usize::from(exponent)] += 1;
             }
         }
-        // A few outliers would move a mean away from all other elements.
+        // The median, because a few outliers would move a mean away from all other elements.
         let median = |numbers: &mut Vec<i32>| match numbers.len() {
             0 => 0,
             count => *numbers.select_nth_unstable(count / 2).1,
@@ -137,8 +139,9 @@ impl NestedModel {
         ))
     }
 
-    /// The steps worth a trial, coarsest first. For floats, the first one is about half the median
-    /// standard deviation of a dimension, and each next one is half as large, down to an eighth.
+    /// The steps worth a trial, coarsest first. For floats, the first step is about half the median
+    /// standard deviation of the dimensions. Each later step is half as large, down to an eighth of
+    /// the first.
     pub fn steps(shape: Shape, sample: &[u8]) -> Vec<u8> {
         if let Element::U8 | Element::I8 = shape.element() {
             return (1..=6).rev().collect();
@@ -164,7 +167,7 @@ impl NestedModel {
         variances.sort_by(f64::total_cmp);
         let variance = variances.get(variances.len() / 2).copied().unwrap_or(0.0);
         let (bias, most) = if half { (15, 30) } else { (127, 236) };
-        // If all vectors are equal, the logarithm of the variance becomes the least `i32`.
+        // If all vectors are equal, the logarithm of 0 becomes the least `i32`.
         let coarsest = (variance.sqrt().log2().floor() as i32).saturating_add(bias - 1);
         let mut steps: Vec<u8> = (0..4)
             .map(|finer| coarsest.saturating_sub(finer).clamp(2, most) as u8)
@@ -223,12 +226,12 @@ impl NestedModel {
         }
     }
 
-    /// The bytes of the longest leading part: one for each element, and one more.
+    /// The most bytes of a leading part: one for each element, and one more.
     pub fn max_leading_bytes(&self) -> usize {
         self.shape.dim() + 1
     }
 
-    /// The bytes of the longest trailing part: one more than the vector has.
+    /// The most bytes of a trailing part: one more than the vector has.
     pub fn max_trailing_bytes(&self) -> usize {
         self.shape.vector_bytes() + 1
     }
@@ -254,7 +257,7 @@ impl NestedModel {
         Ok(())
     }
 
-    /// Returns whether this part stores elements that are too far from the median.
+    /// Returns whether the leading part stores the elements that are too far from the median.
     fn encode_leading(&self, vector: &[u8], coded: &[i8], out: &mut Vec<u8>) -> bool {
         let (start, size) = (out.len(), self.shape.element().size());
         let far = |&i: &usize| is_far(coded[i]);
@@ -265,7 +268,8 @@ impl NestedModel {
             };
             lanes::encode(coded.len(), (mode.into(), MODE), put, out);
         };
-        // An element that is not finite makes the vector unfit for ranking.
+        // A vector with an element that is not finite is unfit for ranking, so no elements are
+        // stored here.
         let mut all = elements(size, vector);
         if !far.is_empty() && all.all(|bits| self.division.is_finite(bits)) {
             encode(FAR | GIVEN, out);
@@ -338,8 +342,8 @@ impl NestedModel {
     #[inline]
     pub fn decode_leading(&self, leading: &[u8], out: &mut [u8]) -> Result<bool, CodecError> {
         self.check(out.len())?;
-        // The elements overwrite the step numbers, in the last bytes of `out`, from the front (see
-        // `float_split`).
+        // `out` first has the step numbers in its last bytes. From the front on, the elements then
+        // overwrite them (see `float_split`).
         let given = self.numbers(leading, out)?;
         self.middles(out);
         let size = self.shape.element().size();
@@ -353,7 +357,7 @@ impl NestedModel {
         Ok(Self::is_near(leading))
     }
 
-    /// Rounds `vector` into `out` as [`decode_leading`](Self::decode_leading) does.
+    /// Writes to `out` the elements that [`decode_leading`](Self::decode_leading) would decode.
     pub fn round(&self, vector: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
         self.check(vector.len())?;
         self.check(out.len())?;
@@ -391,14 +395,16 @@ impl NestedModel {
         }
     }
 
-    /// Whether all elements are within [`error`](Self::error). If far elements have no space in the
-    /// part, or an element is not finite, the result is false.
+    /// Whether all decoded elements are within [`error`](Self::error) of the vector's. The result
+    /// is false if the part has no space for elements far from the median, or an element is not
+    /// finite.
     #[inline]
     pub fn is_near(leading: &[u8]) -> bool {
         (leading.first()).is_some_and(|mode| mode & (FAR | GIVEN) != FAR)
     }
 
-    /// Decodes into the last bytes of `out`, and returns the elements that are stored unchanged.
+    /// Decodes the step numbers into the last bytes of `out`. Returns the elements that are stored
+    /// unchanged.
     #[inline(always)]
     fn numbers<'a>(&self, leading: &'a [u8], out: &mut [u8]) -> Result<&'a [u8], CodecError> {
         let &mode = leading.first().ok_or_else(|| truncated(LEADING, leading))?;
@@ -438,7 +444,8 @@ impl NestedModel {
                 .as_chunks_mut::<4>()
                 .0;
             for ((float, &number), &middle) in floats.iter_mut().zip(&*numbers).zip(middles) {
-                // Exact, since the values are whole numbers of half steps, below 2^16.
+                // The result is exact: the sum is a whole number of halves, below 2^16, and `step`
+                // is a power of two.
                 let value = (f32::from(number as i8) + middle) * step;
                 *float = value.to_le_bytes();
             }
@@ -616,7 +623,7 @@ impl NestedModel {
     }
 }
 
-/// -128 and 127 mean "too far from the median".
+/// The results -128 and 127 mean "too far from the median".
 fn coded(number: i32, median: i16) -> i8 {
     (number - i32::from(median)).clamp(-128, 127) as i8
 }

@@ -1,10 +1,10 @@
-//! XOR of vectors with the base vector of their chunk, the most frequent byte at each position
-//! (sections 3.2 and 3.3 of the DecoupleVS paper). A chunk gets a base vector if the XOR lowers the
-//! entropy of its first tenth. The layout stores the base vector, and passes it to
+//! XOR of vectors with the base vector of their chunk, which has the most frequent byte of each
+//! position (sections 3.2 and 3.3 of the DecoupleVS paper). A chunk gets a base vector if the XOR
+//! lowers the entropy of its first tenth. The layout stores the base vector, and passes it to
 //! [`SegmentModel::encode`](super::SegmentModel::encode) and `decode`. A segment's Huffman table is
 //! trained after the XOR ([`ByteCounts`]).
 
-/// The first vectors of a chunk, one in this number, decide about its base vector.
+/// The first tenth of a chunk's vectors decides whether the chunk gets a base vector.
 const SAMPLE: usize = 10;
 
 /// The most frequent byte of each position in a chunk; of equally frequent bytes, the smallest.
@@ -69,7 +69,7 @@ impl ByteCounts {
         }
     }
 
-    /// The entropy in bits a byte, which bounds any code of single bytes; 0 without bytes.
+    /// The entropy in bits per byte, a lower bound for any code of single bytes; 0 without bytes.
     pub fn entropy(&self) -> f64 {
         let total: u64 = self.0.iter().sum();
         self.0

@@ -180,7 +180,8 @@ fn any_exponent_comes_back() {
                 round_trip(&model, &extremes);
                 round_trip(&model, &vec![0; extremes.len()]);
                 round_trip(&model, &vec![0xff; extremes.len()]);
-                // All elements are equal, so none is stored unchanged because of another.
+                // All elements of a vector are equal. So each of these values decides alone how its
+                // vector is stored.
                 for float in extremes.chunks_exact(element.size()).step_by(5) {
                     round_trip(&model, &float.repeat(dim));
                 }

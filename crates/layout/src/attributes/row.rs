@@ -134,7 +134,7 @@ impl Row {
     /// Decodes a row from all of `bytes`, which are at `offset` of `file`.
     ///
     /// # Errors
-    /// The bytes are not a valid row.
+    /// Fails if the bytes are not a valid row.
     pub fn decode(bytes: &[u8], file: &str, offset: u64) -> Result<Row, LayoutError> {
         let mut reader = Reader {
             bytes,

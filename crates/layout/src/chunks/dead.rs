@@ -10,7 +10,8 @@ pub struct DeadSlots {
 }
 
 impl DeadSlots {
-    /// Adds the ascending dead slots of a page after all pages with slots so far.
+    /// Adds the ascending dead slots of a page. The page must be after all pages that have slots
+    /// already.
     pub fn push(&mut self, page: u32, slots: &[u16]) {
         if !slots.is_empty() {
             let end = self.slots.len() as u32;

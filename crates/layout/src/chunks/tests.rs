@@ -86,7 +86,8 @@ fn bytes_stand_where_the_table_says() {
     assert_eq!(bytes[17..29], [0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0]);
     assert_eq!(bytes[29..37], [102, 0, 0, 0, 103, 0, 0, 0]);
     assert_eq!(bytes[37..40], [1, 2, 3]);
-    // The paper's formula: 4 for each page, 12 more, and the base.
+    // By the paper's formula, a chunk has 4 bytes for each page, 12 more bytes, and the base
+    // vector.
     assert_eq!(bytes.len(), 17 + 3 * 12 + 6 * 4 + 2 * V);
 }
 
@@ -234,7 +235,7 @@ fn garbage_stands_where_the_table_says() {
         .collect();
     assert_eq!(boundaries, [&[0, 1][..], &[2, 2, 4], &[5]]);
     let bytes = file.encode();
-    // Bits, boundaries, base, the counts of its two pages, and slots.
+    // The bits and the base vector of the first chunk, its numbers of dead slots, and these slots.
     assert_eq!(bytes[25..29], [3, 0, 0, 0]);
     assert_eq!(bytes[37..40], [1, 2, 3]);
     assert_eq!(bytes[40..48], [2, 0, 0, 0, 0, 0, 2, 0]);
@@ -243,7 +244,7 @@ fn garbage_stands_where_the_table_says() {
     let with = 2 * 6 + 2 * 4;
     assert_eq!(bytes.len(), sample().encode().len() + with);
     assert_eq!(ChunksFile::decode(&bytes, KEPT, V, "f").unwrap(), file);
-    // The format is that of a segment without garbage.
+    // Without dead records, the format is the same as before.
     let moved = sample().with_dead(100, 40, &[]);
     let span = SegmentSpan { first: 40, ..SPAN };
     assert_eq!(
@@ -251,7 +252,8 @@ fn garbage_stands_where_the_table_says() {
         moved
     );
     assert_eq!(moved.encode().len(), sample().encode().len());
-    // All records of the first page die, and no node number is below 0.
+    // If all records of the first page are dead and the first node is 0, the page's last node is
+    // -1.
     let begins = sample().with_dead(100, 0, &[(0, 0), (0, 1), (0, 2)]);
     assert_eq!(begins.chunks[0].boundaries, [u32::MAX, 0]);
     let span = SegmentSpan {
@@ -268,7 +270,8 @@ fn garbage_stands_where_the_table_says() {
     assert_eq!(begins.chunk_of(0, 0), Some(&begins.chunks[0]));
 }
 
-/// Two pages continue. No record starts on the fifth page, nor on an additional last page.
+/// The last records of pages 2, 3 and 5 continue. No record starts on page 4, nor on page 6, which
+/// is added.
 fn running_on() -> (ChunksFile, SegmentSpan) {
     let mut file = sample();
     file.chunks[1].boundaries = vec![104, 107, 107];
@@ -316,7 +319,7 @@ fn every_contradiction_of_what_runs_on_is_refused() {
         let error = ChunksFile::decode(&bytes, span, V, "chunks-0").unwrap_err();
         error.to_string()
     };
-    // Bits by which no page, the last page, or a page beyond the end continues.
+    // By these bits no page continues, or the last page does, or a page beyond the end.
     for bits in [0, 0b111, 0b1011] {
         let text = refused(&file, Some((64, bits)));
         let expected = "bits of pages with a spanning record at offset 4164";

@@ -1,16 +1,17 @@
 //! The changes of a cluster index since its build: rewritten and split clusters, and new vectors.
 //!
-//! The files of the build stay unchanged. Each checkpoint that moves vectors into clusters adds a
-//! *segment*, a file of posting lists with the changed clusters. If vectors are stored once, it
-//! also adds a file of [members](super::member) with the new vectors, which begins with vector
-//! `first`. The current posting list of a cluster is the last one in the latest segment.
+//! The files of the build stay unchanged. A checkpoint that moves vectors into clusters adds a
+//! *segment*, a file of posting lists with the changed clusters. If vectors are stored once, the
+//! checkpoint also adds a file of [members](super::member) with the new vectors, which begins with
+//! vector `first`. If segments have several posting lists of a cluster, the last one of the latest
+//! segment counts.
 //!
-//! Payload of a [stream](crate::stream) of kind `Amended`, little-endian; `s` segments of posting
-//! lists, `e` posting lists in all of them, `m` files of members:
+//! The payload of a [stream](crate::stream) of kind `Amended` is little-endian. It has `s` segments
+//! of posting lists, `e` posting lists in all segments together, and `m` files of members:
 //!
 //! | offset | bytes | contents |
 //! |---|---|---|
-//! | 0 | 4 | the current clusters: the build's, less merged ones, plus those that were split off |
+//! | 0 | 4 | the number of clusters now: with split-off clusters, without merged ones |
 //! | 4 | 4 | `s` |
 //! | 8 | 4 | `e` |
 //! | 12 | 4 | `m`; 0 if vectors are stored in the posting lists of all their clusters |

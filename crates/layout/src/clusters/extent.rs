@@ -51,7 +51,7 @@ pub enum ExtentKind {
 }
 
 impl ExtentKind {
-    /// The contents of a file of this kind; `None` if it has no posting lists.
+    /// The contents of the posting lists in a file of this kind; `None` if it has no posting lists.
     pub fn of(kind: FileKind) -> Option<ExtentKind> {
         match kind {
             FileKind::Replicated => Some(Self::Replicated),
@@ -61,7 +61,8 @@ impl ExtentKind {
         }
     }
 
-    /// The alignment of posting lists: a block to read from an SSD, otherwise a cache line.
+    /// The alignment of posting lists in bytes: a block for reads from an SSD, otherwise a cache
+    /// line.
     pub fn alignment(self) -> u64 {
         match self {
             Self::Replicated => BLOCK as u64,
@@ -105,7 +106,7 @@ impl ExtentBuilder {
         builder
     }
 
-    /// Empties the posting list. `others` is the code of the numbers of other members.
+    /// Empties the posting list. `others` is the encoded list of the numbers of the other members.
     ///
     /// # Panics
     /// Panics if `others` is not empty in a replicated file.
@@ -121,7 +122,8 @@ impl ExtentBuilder {
         (self.records, self.own) = (0, 0);
     }
 
-    /// Appends vector `node`. `own` vectors, to which no other cluster is nearer, come first.
+    /// Appends the vector of `node`. Vectors with `own`, to which no other cluster is nearer, must
+    /// come first.
     ///
     /// # Panics
     /// Panics if the file has postings only, or the vector has the wrong length.
@@ -160,7 +162,7 @@ impl ExtentBuilder {
     }
 }
 
-/// The fixed part of the posting list must exist.
+/// The number of bytes that the checksum covers. `bytes` has at least [`FIXED`] bytes.
 fn covered(kind: ExtentKind, bytes: &[u8]) -> usize {
     match kind {
         ExtentKind::Replicated => bytes.len(),
@@ -278,7 +280,7 @@ impl<'a> ExtentView<'a> {
         self.own
     }
 
-    /// The code of the numbers of other members; empty in a replicated file.
+    /// The encoded list of the numbers of the other members; empty in a replicated file.
     pub fn others(&self) -> &'a [u8] {
         &self.bytes[FIXED..self.at]
     }
@@ -299,7 +301,7 @@ impl<'a> ExtentView<'a> {
         (node, self.shape.id_of(node, &rest[4..]), vector)
     }
 
-    /// The stored bytes of a vector; in a group, the bytes of a [member](Members).
+    /// The stored bytes of a vector; in a grouped file, the bytes of a [member](Members).
     ///
     /// # Panics
     /// Panics if the slot does not exist.

@@ -1,4 +1,4 @@
-//! A vector that is stored once, and may be read by itself.
+//! A member is a vector that is stored once, and may be read without a posting list.
 //!
 //! | offset | bytes | contents |
 //! |---|---|---|
@@ -13,7 +13,8 @@
 //! file: | header block | member 0 | member 1 | ... | zeros to whole blocks
 //! ```
 //!
-//! A file that was written after the build begins with a later number ([`super::amended`]).
+//! A file that was written after the build begins with the number of a later vector
+//! ([`super::amended`]).
 
 use super::ClusterShape;
 use crate::block::{self, BLOCK, u32_at};

@@ -12,13 +12,14 @@
 //! | grouped | `grouped-…` | the vectors of its *group*, and the numbers of its other members |
 //!
 //! A replicated index stores a vector once for each of its clusters. An addressed index stores each
-//! vector once, in `addressed-…`; a grouped index, in the group of one of its clusters. Vectors are
-//! numbered in the order in which they are stored, so a number alone gives the position of a
-//! vector.
+//! vector once, in `addressed-…`. A grouped index stores each vector once, in the group of one of
+//! its clusters. Vectors are numbered in the order in which they are stored, so a number alone
+//! gives the position of a vector.
 //!
-//! These files are read at byte granularity, since a memory may have smaller units than blocks. A
-//! posting list has a checksum, seeded with the number of its cluster. A vector that may be read by
-//! itself has a checksum, seeded with its number. Only the header is a block.
+//! A reader reads any range of bytes of these files, because a memory may have smaller units than
+//! blocks. A posting list has a checksum, seeded with the number of its cluster. A vector that may
+//! be read without its posting list has a checksum, seeded with the number of the vector. Only the
+//! header is a block.
 //!
 //! All these files have the same fields in their header:
 //!
@@ -61,7 +62,8 @@ pub struct ClusterShape {
 }
 
 impl ClusterShape {
-    /// The bytes of an external id below `next`; 0 if `are_numbers`: ids are the vectors' numbers.
+    /// The bytes of an external id below `next`. If `are_numbers`, the ids are the vectors'
+    /// numbers, and take 0 bytes.
     pub fn id_bytes(next: u64, are_numbers: bool) -> usize {
         match (are_numbers, next) {
             (true, _) => 0,

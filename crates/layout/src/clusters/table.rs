@@ -1,7 +1,8 @@
-//! The table of a cluster index, in memory while it is open: the length of each posting list, and
-//! the number of vectors in it.
+//! The table of a cluster index, in memory while the index is open: the length of each posting
+//! list, and the number of vectors in it.
 //!
-//! Payload of a [stream](crate::stream) of kind `Clusters`, little-endian; `c` clusters:
+//! The payload of a [stream](crate::stream) of kind `Clusters` is little-endian. It has `c`
+//! clusters:
 //!
 //! | offset | bytes | contents |
 //! |---|---|---|

@@ -1,9 +1,9 @@
-//! The index part of a segment of columns: the nodes of each value, derived from the segment's
-//! rows.
+//! The file that maps each value of a segment's columns to the nodes with this value. It is derived
+//! from the rows of the segment.
 //!
-//! Payload of a [stream] of kind `Columns`, little-endian. The header's fields are the positions in
-//! the payload, each an offset u64 and a length u32, of the set of nodes with a row and of the
-//! directory. Sets of nodes are Roaring bitmaps in their portable format.
+//! The payload of a [stream] of kind `Columns` is little-endian. The header's fields are two
+//! positions in the payload: of the set of nodes with a row, and of the directory. A position is an
+//! offset u64 and a length u32. Sets of nodes are Roaring bitmaps in their portable format.
 //!
 //! ```text
 //! postings, groups, sets   in any order; the directory has their positions
@@ -25,8 +25,8 @@
 //! **Keys.** The key of a string is its bytes, and the key of a boolean one byte, 0 or 1. The key
 //! of an integer (also in a list) or a time is its 64 bits with the sign bit inverted, so that keys
 //! ascend as the numbers do. The key of a float is its bits, all inverted if the sign is set,
-//! otherwise with the sign bit inverted. Minus zero counts as zero. In bytes, a key's highest byte
-//! comes first.
+//! otherwise with the sign bit inverted. Minus zero counts as zero. If a key is stored as bytes,
+//! the highest byte comes first.
 
 use crate::attributes::{MOST_COLUMNS, MOST_NAME};
 use crate::block::{u32_at, u64_at};
@@ -44,7 +44,7 @@ pub const KEY_PREFIX: usize = 32;
 pub const BESIDE: usize = 8;
 /// Bytes of a number with its node.
 pub const NUMBER: usize = 12;
-/// The most bytes of a directory, which must fit into memory.
+/// The most bytes of a directory, which is read into memory as a whole.
 const MOST_DIRECTORY: u64 = 64 << 20;
 
 /// A byte range of the payload.
@@ -87,10 +87,10 @@ impl Span {
     }
 }
 
-/// The positions of the parts that are read when the file is opened.
+/// The positions of the two ranges that a reader needs first: the set of nodes, and the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartFile {
-    /// The set of nodes with a row in the segment.
+    /// The position of the set of nodes with a row in the segment.
     pub nodes: Span,
     /// The position of the directory.
     pub directory: Span,
@@ -108,7 +108,7 @@ impl PartFile {
     /// Decodes the first bytes of a file, one block or more. `file` is the name in errors.
     ///
     /// # Errors
-    /// Fails if the header is wrong, or a part is not within the payload.
+    /// Fails if the header is wrong, or a position is not within the payload.
     pub fn open(first: &[u8], file: &str) -> Result<(PartFile, FileHeader), LayoutError> {
         let reader = StreamReader::open(FileKind::Columns, first, file)?;
         let payload = reader.payload_length();
@@ -162,7 +162,7 @@ pub struct Group {
     pub span: Span,
     /// The number of keys of the group.
     pub keys: u32,
-    /// The pairs of a node and a key. A node with two of the keys counts twice.
+    /// The number of pairs of a node and a key. A node with two of the keys counts twice.
     pub nodes: u64,
 }
 
@@ -177,7 +177,7 @@ pub struct PartColumn {
     pub values: u64,
     /// The number of different keys; in a column of numbers or times, the number of values.
     pub keys: u64,
-    /// The set of nodes with a value.
+    /// The position of the set of nodes with a value.
     pub exists: Span,
     /// The groups of the column's keys.
     pub groups: Vec<Group>,
@@ -210,7 +210,7 @@ pub fn encode_directory(columns: &[PartColumn]) -> Vec<u8> {
 /// Decodes a directory at the position `at.directory` of a file's payload.
 ///
 /// # Errors
-/// Fails if an order or a name is wrong, or a part is not within the payload.
+/// Fails if an order or a name is wrong, or a position is not within the payload.
 pub fn decode_directory(
     bytes: &[u8],
     at: &PartFile,
@@ -279,17 +279,17 @@ fn two(bytes: &[u8]) -> [u8; 2] {
     [bytes[0], bytes[1]]
 }
 
-/// The nodes that have a key.
+/// The nodes that have a key, or their position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Posting<'a> {
-    /// The nodes, stored with the key: each is a `u32`, ascending.
+    /// The nodes, stored after the key: a `u32` for each node, ascending.
     Beside(&'a [u8]),
     /// The position of the set of nodes.
     Apart(Span),
 }
 
 impl<'a> Posting<'a> {
-    /// The nodes stored with the key; none if they are stored as a set.
+    /// The nodes stored after the key; none if the key refers to a set.
     pub fn beside(self) -> impl Iterator<Item = u32> + 'a {
         let bytes = match self {
             Posting::Beside(bytes) => bytes,
@@ -346,7 +346,7 @@ pub struct Terms<'a> {
 }
 
 impl<'a> Terms<'a> {
-    /// Iterates over the `bytes` of a group at `span` of a payload of `payload` bytes.
+    /// Iterates over the group whose bytes are `bytes`, at `span` of a payload of `payload` bytes.
     pub fn new(bytes: &'a [u8], span: Span, payload: u64, file: &'a str) -> Terms<'a> {
         Terms {
             reader: PayloadReader::part(bytes, span.offset, file),

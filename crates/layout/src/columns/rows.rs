@@ -1,7 +1,8 @@
 //! The rows of a segment of columns: the attributes and payloads of nodes.
 //!
-//! Payload of a [stream] of kind `Rows`, little-endian; its fields are the number of rows N (u64)
-//! and the bytes B of all rows (u64). Each of the three parts begins at the start of a block:
+//! The payload of a [stream] of kind `Rows` is little-endian. The header's fields are the number of
+//! rows N (u64) and the bytes B of all rows (u64). Each of the three parts begins at the start of a
+//! block:
 //!
 //! | part | bytes | contents |
 //! |---|---|---|
@@ -9,8 +10,8 @@
 //! | entries | 22 N | for each row, in order: external id u64, node u32, offset u48, bytes u32 |
 //! | ids | 12 N | by ascending external id: the id u64, the number of its entry u32 |
 //!
-//! 186 entries, or 341 ids, fill the payload of a block exactly, so each block is verified and
-//! searched by itself. A node occurs in a segment at most once, and so does an id.
+//! 186 entries, or 341 ids, fill the payload of a block exactly, so a reader verifies and searches
+//! each block by itself. A segment has each node and each id at most once.
 
 use crate::block::{PAYLOAD, u32_at, u64_at};
 use crate::error::LayoutError;

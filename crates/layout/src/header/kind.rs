@@ -1,5 +1,5 @@
-//! A table of the kinds of files, one row for each. Other code reads it, so a new kind needs no
-//! change there.
+//! A table with a row for each kind of file. Other code reads this table, so a new kind needs no
+//! change in that code.
 
 /// The kind of a file. The numbers are part of the format; unlisted numbers are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -11,7 +11,7 @@ pub enum FileKind {
     Codes = 2,
     /// The quantiser's centroids, a byte string.
     Codebook = 3,
-    /// The navigation graph that is kept in memory, a byte string.
+    /// The navigation graph, which a search has in memory, a byte string.
     Navigation = 4,
     /// Slotted pages of encoded vectors and adjacency lists side by side ([`crate::slotted`]).
     Packed = 5,
@@ -49,7 +49,8 @@ pub enum FileKind {
     Replicated = 21,
     /// Posting lists with the numbers of all members.
     Postings = 22,
-    /// The vectors of a cluster index, each once, by their numbers ([`crate::clusters::member`]).
+    /// The vectors of a cluster index, stored once, in the order of their numbers
+    /// ([`crate::clusters::member`]).
     Addressed = 23,
     /// Posting lists with the vectors of their groups, and the numbers of their other members.
     Grouped = 24,
@@ -76,7 +77,7 @@ pub enum Role {
     Ids,
     /// Attributes and payloads of vectors.
     Columns,
-    /// Changes since the checkpoint, in the volume of the manifest: both are renamed into place.
+    /// Changes since the checkpoint. The log is always in the volume of the manifest.
     Log,
 }
 
@@ -87,7 +88,8 @@ pub enum Form {
     Lists(ListPages),
     /// Slotted pages of a segment's vectors.
     Segment,
-    /// A file of a cluster index ([`crate::clusters`]); with vectors, the value names the layout.
+    /// A file of a cluster index ([`crate::clusters`]). If it has vectors, the value names the
+    /// layout.
     Clusters(Option<&'static str>),
     /// A byte string ([`crate::stream`]).
     Stream,
@@ -254,7 +256,7 @@ impl FileKind {
         }
     }
 
-    /// Whether a file of this kind has lists, while segments have vectors or trailing parts.
+    /// Whether a file of this kind has lists, and files of segments have vectors or trailing parts.
     pub fn has_segments(self) -> bool {
         self.lists()
             .is_some_and(|pages| pages.vectors != Beside::Vector)
@@ -273,7 +275,7 @@ impl FileKind {
         self.row().3
     }
 
-    /// Whether records are appended; the header's length is then a lower bound.
+    /// Whether records are appended to the file. If so, the length in its header is a lower bound.
     pub fn is_appended_to(self) -> bool {
         self.form() == Form::Log
     }

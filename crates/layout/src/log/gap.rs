@@ -6,7 +6,7 @@ use super::{ALIGNMENT, KIND, LENGTH, LogShape, PAYLOAD, RESERVED};
 use super::{RecordPlace, SEQUENCE, record_bytes, whole_record};
 use crate::block::{u32_at, u64_at};
 
-/// For each byte of the file, a search computes checksums of at most this many bytes: damaged bytes
+/// A search computes checksums of at most this many times the file's bytes, because damaged bytes
 /// may look like many records.
 const EFFORT: u64 = 8;
 
@@ -15,7 +15,8 @@ const EFFORT: u64 = 8;
 pub struct Gap {
     shape: LogShape,
     start: RecordPlace,
-    /// `start.sequence` is the number of the missing record; otherwise, a lower bound of it.
+    /// Whether `start.sequence` is the number of the missing record. Otherwise it is a lower bound
+    /// of this number.
     exact: bool,
     next: u64,
     effort: u64,
@@ -65,9 +66,9 @@ impl Gap {
         self.effort
     }
 
-    /// Searches bytes from [`next`](Gap::next) on, as many as the longest record has, or to the
-    /// end. On `None`, `next` is where the search continues, or the file's end if the search is
-    /// over.
+    /// Searches `bytes`, which begin at [`next`](Gap::next). They are at least as many as the
+    /// longest record has, or reach the end of the file (`to_end`). If the result is `None`, the
+    /// search continues at the new `next`. If that is the end of the file, the search is over.
     pub fn search(&mut self, bytes: &[u8], to_end: bool) -> Option<RecordPlace> {
         let longest = self.shape.longest_record();
         let mut at = 0;

@@ -11,8 +11,8 @@
 //!
 //! A writer writes a mark *after* a sync, over the older of the two marks, without a sync of the
 //! mark itself. So a mark may lag behind the durable end, but never exceeds it. One of the two
-//! marks is always whole, since a sync has made it durable before the other is written. Each mark
-//! is within one sector, in a block of its own.
+//! marks is always whole, because a sync makes it durable before the other mark is written. Each
+//! mark is within one sector, in a block of its own.
 
 use super::{FIRST_RECORD, RecordPlace};
 use crate::block::{BLOCK, u32_at, u64_at};
@@ -37,7 +37,7 @@ pub fn encode_mark(place: RecordPlace, slot: usize) -> [u8; MARK_BYTES] {
     mark
 }
 
-/// The newer whole mark of log `number`, in `front`, its first bytes.
+/// The newer of the whole marks of log `number`. `front` is the first bytes of the log.
 pub fn read_marks(front: &[u8], number: u64) -> Option<RecordPlace> {
     let whole = MARKS.into_iter().filter_map(|at| {
         let start = usize::try_from(at).ok()?;

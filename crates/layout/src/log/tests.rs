@@ -18,7 +18,7 @@ type Owned = (u64, Option<Vec<u8>>);
 
 static ROWS: [u8; 64] = [201; 64];
 
-/// Every fifth id has a row. With such an id but no vector, a record is a row record.
+/// Every fifth id has a row. A record of such an id without a vector has only the row.
 fn row_of(id: u64) -> Option<&'static [u8]> {
     (id % 5 == 1).then(|| &ROWS[..(id % 64) as usize])
 }

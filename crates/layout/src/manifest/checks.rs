@@ -122,7 +122,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// A program that does not know placements must not read the index.
+    /// A placement needs its reader feature bit, because a program that does not know placements
+    /// must not read the index.
     pub(super) fn check_placement(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let Some(facts) = &self.placement else {
             return Ok(());
@@ -161,7 +162,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// A program that does not know states must not change the index.
+    /// A state needs its writer feature bit, because a program that does not know states must not
+    /// change the index.
     pub(super) fn check_state(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let Some(state) = &self.state else {
             return Ok(());
@@ -177,7 +179,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// A program that does not know files of ids must not change the index.
+    /// A file of ids needs its writer feature bit, because a program that does not know such files
+    /// must not change the index.
     pub(super) fn check_ids(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         if self.writer_features & IDS == 0 && self.file(FileKind::Ids.name()).is_some() {
             let (found, expected) = (self.writer_features, "bit 0 set where there are ids");
@@ -194,11 +197,12 @@ impl Manifest {
         Ok(())
     }
 
-    /// A program that does not know columns must not change the index.
+    /// Columns need their writer feature bit, because a program that does not know columns must not
+    /// change the index.
     pub(super) fn check_columns(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let is_column = |kind| matches!(kind, FileKind::Rows | FileKind::Columns);
         let of_columns = |entry: &&FileEntry| entry.kind().is_some_and(|(kind, _)| is_column(kind));
-        // Comparing a million names pairwise would be too slow.
+        // The roles are in a set, because comparing a million names pairwise would be too slow.
         let files: Vec<&FileEntry> = self.files.iter().filter(of_columns).collect();
         let roles: HashSet<&str> = files.iter().map(|entry| entry.role.as_str()).collect();
         for entry in files {
@@ -224,7 +228,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// A program that does not know files of recall must not change the index.
+    /// A file of recall needs its writer feature bit, because a program that does not know such
+    /// files must not change the index.
     pub(super) fn check_recall(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         if self.writer_features & RECALL == 0 && self.file(FileKind::Recall.name()).is_some() {
             let (found, expected) = (

@@ -47,7 +47,8 @@ pub struct SegmentFacts {
     pub vectors: u32,
     /// The encoding of the vectors, in words.
     pub codec: String,
-    /// The facts of a file that a merge kept, with reader feature bit [`KEPT`](super::KEPT).
+    /// The facts of a file that a merge left unchanged, with reader feature bit
+    /// [`KEPT`](super::KEPT).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<KeptFacts>,
 }
@@ -75,26 +76,27 @@ impl SegmentFacts {
     }
 }
 
-/// The reads of a sample of queries when the index was built, for plans of memory.
+/// The reads of a sample of queries, which the build measured for plans of memory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// The number of queries.
     pub queries: u32,
     /// The list size of the queries.
     pub list: u32,
-    /// Mean number of pages with lists that a query read, from the medoid on.
+    /// The mean number of pages with lists that a query read if its walk began at the medoid.
     pub reads_medoid: f64,
-    /// Mean number of pages with lists that a query read, from the navigation graph on.
+    /// The mean number of pages with lists that a query read if the navigation graph chose the
+    /// beginning of its walk.
     pub reads_navigation: f64,
-    /// Mean number of pages with vectors only that a query read.
+    /// The mean number of pages with only vectors that a query read.
     pub vector_reads: f64,
-    /// The hit rates of the hottest pages with lists, by rising share.
+    /// The hit rates of the hottest pages with lists, by rising number of pages.
     pub hot_graph: Vec<HotShare>,
-    /// The hit rates of the hottest pages with vectors only, by rising share.
+    /// The hit rates of the hottest pages with only vectors, by rising number of pages.
     pub hot_vectors: Vec<HotShare>,
 }
 
-/// The hit rate of the hottest pages, if they were kept in memory.
+/// The hit rate of the hottest pages, if memory had these pages.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct HotShare {
     /// The share of the pages, hottest first, from 0 to 1.
@@ -106,13 +108,15 @@ pub struct HotShare {
 /// Facts about an index into which vectors were inserted, by direct inserts or rebalances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlacementFacts {
-    /// The number of nodes, or in a cluster index of vector numbers, with the build's.
+    /// The number of nodes, including nodes of the build. In a cluster index, the number of vector
+    /// numbers.
     pub nodes: u64,
     /// Pages of the page file after its first [block](crate::BLOCK). 0 in a cluster index.
     pub pages: u64,
     /// Live vectors.
     pub live: u64,
-    /// The largest external id ever used, plus 1. The manifest's key has the value at the build.
+    /// The largest external id ever used, plus 1. The manifest's key `next_id` has the value of the
+    /// build.
     pub next_id: u64,
     /// The drift of inserted vectors from the codes, with writer feature bit 5.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -137,7 +141,7 @@ pub struct FileEntry {
     pub name: String,
     /// The length of the file in bytes.
     pub length: u64,
-    /// The checksum in its header block ([`crate::header::stored_checksum`]).
+    /// The checksum in the file's header block ([`crate::header::stored_checksum`]).
     pub header_crc32c: u32,
 }
 

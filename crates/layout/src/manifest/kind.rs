@@ -32,9 +32,10 @@ pub struct ClusterFacts {
     pub size: u32,
     /// The most clusters that a vector may belong to.
     pub replicas: u32,
-    /// The share by which a head of a vector may be farther than the nearest head.
+    /// A vector may belong to a cluster if the cluster's head is farther than the nearest head by
+    /// at most this share.
     pub closure: f32,
-    /// Members of all clusters; a vector counts once for each.
+    /// The sum of the members of all clusters. A vector counts once for each of its clusters.
     pub members: u64,
     /// Members of the largest cluster.
     pub largest: u32,
@@ -72,7 +73,7 @@ pub struct NavigationFacts {
     pub degree: u32,
 }
 
-// Serialization is by hand, since a graph has no key for its kind.
+// Serialization is by hand, because a graph has no key for its kind.
 impl Serialize for IndexKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {

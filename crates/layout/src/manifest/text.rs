@@ -44,7 +44,7 @@ pub(super) const KEYS: [(&str, u32); 38] = [
     ("log_from", 3),
     ("build", 3),
     ("placement", 4),
-    // Only an index with a writer feature bit has this key, in any version.
+    // Only an index with writer feature bit 1 has this key, in any version.
     ("state", 1),
     ("files", 1),
 ];
@@ -55,8 +55,8 @@ pub(super) fn later_keys() -> impl Iterator<Item = (&'static str, u32)> {
 
 /// Omits keys that `version` does not have.
 pub(super) fn in_order(version: u32, body: &str) -> String {
-    // An indentation of two spaces begins a key, or ends the value of one. No string has a line
-    // break.
+    // A line with an indentation of two spaces begins a key, or ends the value of a key. No string
+    // has a line break.
     let mut found: Vec<(&str, &str)> = Vec::new();
     let mut rest = body.trim_start_matches("{\n").trim_end_matches("\n}");
     while let Some(key) = rest

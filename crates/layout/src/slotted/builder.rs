@@ -126,8 +126,9 @@ impl SlottedBuilder {
         self.begun.clear();
     }
 
-    /// Begins the page after a [finished](SlottedBuilder::finish) one, with the rest of its last
-    /// record, if any. The first own record will be node `first`.
+    /// Begins the page after a [finished](SlottedBuilder::finish) page, with the rest of that
+    /// page's last record, if there is a rest. The first record that starts on the new page will be
+    /// node `first`.
     pub fn go_on(&mut self, first: u32) {
         let left = self.left();
         self.before.copy_from_slice(&self.page[..BEFORE]);
@@ -163,9 +164,9 @@ impl SlottedBuilder {
         self.records.clear();
     }
 
-    /// Appends a node (kind `Adjacency` does not store the id). Returns `false`, and changes
-    /// nothing, if it does not fit. A record that [spans pages](SlottedShape::runs_on) fits by its
-    /// first bytes.
+    /// Appends a node (kind `Adjacency` does not store the id). If the record does not fit, returns
+    /// `false` and changes nothing. If a record may [span pages](SlottedShape::runs_on), it fits if
+    /// its first bytes do.
     ///
     /// # Panics
     /// Panics if the page is relocated, or the kind has no such list or vector.
@@ -177,7 +178,7 @@ impl SlottedBuilder {
         self.append(id, list, vector)
     }
 
-    /// Appends `node` to a relocated page, if it fits, like [`SlottedBuilder::push`].
+    /// Like [`SlottedBuilder::push`], for `node` on a relocated page.
     ///
     /// # Panics
     /// Panics if the page is not relocated or has the node, or the kind has no vectors.
@@ -232,7 +233,7 @@ impl SlottedBuilder {
         self.extent.count == 0 && self.begun.is_empty()
     }
 
-    /// Whether the last record continues on the next page, so that no record fits.
+    /// Whether the last record continues on the next page. Then no other record fits this page.
     pub fn goes_on(&self) -> bool {
         self.left() > 0
     }
@@ -246,7 +247,7 @@ impl SlottedBuilder {
         bytes.saturating_sub(self.shape.page_bytes())
     }
 
-    /// Includes the checksum of the page before.
+    /// The bytes of `begun`, and of the checksum of the page before.
     fn begun_bytes(&self) -> usize {
         match self.begun.len() {
             0 => 0,
@@ -254,7 +255,7 @@ impl SlottedBuilder {
         }
     }
 
-    /// Seals the page as number `page` of its file. More records may be pushed afterwards.
+    /// Writes the checksums for page `page` of the file. More records may be pushed afterwards.
     ///
     /// # Panics
     /// Panics if the page is empty.

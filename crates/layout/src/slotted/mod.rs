@@ -7,9 +7,9 @@
 //! The header's fields: element code u32, dimension u32, degree R u32, blocks of a page `k` u32,
 //! first node u32, nodes u64, pages u64.
 //!
-//! A record is a node's encoded list, then its encoded vector. In a file of kind `Adjacency` the
-//! vectors are empty, and in one of kind `Vectors` the lists. In a file of kind `Layered` the
-//! vector is a leading part; its trailing part is in a file of kind `Vectors`.
+//! A record is a node's encoded list, then its encoded vector. In a file of kind `Adjacency`, all
+//! vectors are empty. In a file of kind `Vectors`, all lists are empty. In a file of kind
+//! `Layered`, the vector is a leading part, whose trailing part is in a file of kind `Vectors`.
 //!
 //! Records fill the pages in the order of nodes, without gaps, so a page stores only its first
 //! node. A page is `k` consecutive 4 KiB blocks: as few as the file's largest record needs.
@@ -36,15 +36,15 @@
 //!      .       .  records: bytes of the list, bytes of the vector, one after the other; then zeros
 //! ```
 //!
-//! For a length and an id, a record takes about five bytes with unordered ids, and about two with
-//! ascending ids. The position of a record is the sum of the lengths before it, which are adjacent.
+//! The length and the id of a record take about five bytes if the ids are unordered, and about two
+//! bytes if they ascend. The position of a record is the sum of the lengths before it.
 //!
 //! # Spanning records
 //!
 //! In files of kind `Vectors` of version 2, a page is one block, and a record may *span* pages: it
-//! continues on as many following pages as it needs. A free end of fewer than 256 bytes stays
-//! empty, since it is not worth the read of a second block. `k` in the header is the most pages
-//! that a record may span. A page differs from the table above in these fields:
+//! continues on as many following pages as it needs. If fewer than 256 bytes are free at the end of
+//! a page, they stay empty, because they are not worth the read of a second page. `k` in the header
+//! is the most pages that a record may span. A page differs from the table above in these fields:
 //!
 //! ```text
 //! offset    size  contents (page)
@@ -56,12 +56,12 @@
 //!      .       .  records; the last one may continue on the next page, with its rest as g
 //! ```
 //!
-//! So a page shows the position of its first own record, and over how many pages its last record
+//! So a page shows where its first own record starts, and over how many pages its last record
 //! continues: each later page takes 4,064 bytes, except the last one. [`crate::RunsOn`] has the
 //! same facts in memory, so that a search reads all pages of a record with one read.
 //!
-//! A device may lose one of two writes. The checksum of the page before then reveals the older
-//! page, so no record is composed of two versions.
+//! If a device loses the write of a page, the next page's checksum of the page before does not
+//! match. So no reader composes a record of two versions.
 
 mod builder;
 mod view;
@@ -92,7 +92,7 @@ const NO_IDS: u8 = 255;
 const RELOCATED: u8 = 8;
 const NODE: usize = 4;
 const BEFORE: usize = 4;
-/// The fewest bytes of a record on its first page: fewer are not worth the read of one more block.
+/// The fewest bytes of a record on its first page. Fewer bytes are not worth the read of a page.
 const LEAST_PART: usize = 256;
 
 /// The properties that determine the positions and contents of pages.
@@ -134,8 +134,8 @@ impl Holds {
 pub struct SlottedFacts {
     /// The node of the file's first record.
     pub first: u32,
-    /// Records in the file: nodes `first..first + nodes`, numbered as when it was written
-    /// ([`crate::chunks`]).
+    /// Records in the file, of the nodes `first..first + nodes`. These are the numbers that the
+    /// nodes had when the file was written ([`crate::chunks`]).
     pub nodes: u64,
     /// Pages of the file.
     pub pages: u64,

@@ -1,7 +1,7 @@
 //! Reads slotted pages in place.
 //!
-//! Functions for a single record are forced inline: returning a view through memory takes about as
-//! long as finding the record.
+//! Functions for a single record are always inlined, because returning a view through memory takes
+//! about as long as finding the record.
 
 use super::{BEFORE, FIXED, NO_IDS, NODE, RELOCATED, SlottedShape};
 use crate::block::{self, u16_at, u32_at, u64_at};
@@ -14,7 +14,7 @@ const ID: &str = "external id";
 const NODE_OF: &str = "node of a record";
 const BEGUN: &str = "bytes of a record that began before this page";
 const PAGE_BEFORE: &str = "checksum of the page before, whose record continues here";
-/// The offset, after the checksums, of the number of bytes left of an earlier page's record.
+/// The offset, from the end of the checksums on, of the field g of a page ([`super`]).
 const BEGUN_AT: usize = 8;
 
 /// A page, read in place.
@@ -55,7 +55,8 @@ impl Lengths<'_> {
         u64::from(self.least) + u64::from(more)
     }
 
-    /// The lengths must exist. Fewer than 2^16 lengths cannot overflow.
+    /// The sum of the lengths before `slot`, which must exist. The sum of fewer than 2^16 lengths
+    /// cannot overflow.
     #[inline(always)]
     fn before(&self, slot: usize) -> u64 {
         let more = &self.more[..slot * self.width];
@@ -75,7 +76,7 @@ impl Lengths<'_> {
     }
 }
 
-/// Eight bytes at a time: nearly all pages have some tens of lengths of one byte.
+/// The sum of bytes, eight at a time: nearly all pages have some tens of lengths of one byte.
 #[inline(always)]
 fn sum_of_bytes(bytes: &[u8]) -> u64 {
     const EVEN: u64 = 0x00ff_00ff_00ff_00ff;
@@ -89,7 +90,7 @@ fn sum_of_bytes(bytes: &[u8]) -> u64 {
         return whole;
     }
     match bytes.len().checked_sub(8) {
-        // The last eight bytes, shifted to drop those that `whole` includes already.
+        // The last eight bytes, shifted such that the bytes already in `whole` are dropped.
         Some(last) => whole + sum(u64_at(bytes, last) >> (8 * (8 - rest.len()))),
         None => rest.iter().map(|&byte| u64::from(byte)).sum(),
     }
@@ -110,9 +111,9 @@ impl<'a> SlottedView<'a> {
     /// Opens page `page` of `file`. Refuses a wrong length, and widths and counts that are
     /// impossible.
     ///
-    /// With `verify` it also checks the checksums, the end of the records, and that a relocated
-    /// page has each node once. Without `verify`, damaged bytes cause no panic, but errors or wrong
-    /// values.
+    /// With `verify`, the method also checks the checksums and the end of the records, and refuses
+    /// a relocated page that has a node twice. Without `verify`, damaged bytes cause no panic, but
+    /// errors or wrong values.
     #[inline(always)]
     pub fn open(
         shape: &'a SlottedShape,
@@ -226,8 +227,8 @@ impl<'a> SlottedView<'a> {
         self.count == 0
     }
 
-    /// The node of the first record, or of the next one if none starts here, unchecked. On a
-    /// relocated page, the least node.
+    /// The node of the first record, which is not checked. If no record starts on the page, the
+    /// node of the next record. On a relocated page, the least node.
     #[inline]
     pub fn first(&self) -> u32 {
         self.first
@@ -329,14 +330,15 @@ impl<'a> SlottedView<'a> {
         })
     }
 
-    /// The offset may be outside the page. For the count of records, it is the end of the last
-    /// record.
+    /// The offset of a record, which may be outside the page. If `slot` is the count of records,
+    /// the offset is the end of the last record.
     #[inline(always)]
     fn start_of(&self, slot: usize) -> u64 {
         self.records_at as u64 + self.lists.before(slot) + self.vectors.before(slot)
     }
 
-    /// The record whose list starts at `start` and whose vector is `middle..end`, all ascending.
+    /// The record whose list starts at `start` and whose vector is `middle..end`. The offsets must
+    /// ascend.
     #[inline(always)]
     fn cut(
         &self,

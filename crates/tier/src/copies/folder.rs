@@ -11,14 +11,15 @@
 //! **The name.** OWNER identifies the index (a hash of the path of its folder), and CONTENT its
 //! checkpoint (a hash of its MANIFEST). So two processes that open one index share a folder.
 //!
-//! **Removal.** A process that opens a folder removes unused folders of the same owner. If it gets
-//! the exclusive lock of IN-USE, a folder is unused. A lock ends with its process, also by a crash.
+//! **Removal.** A process that opens a folder removes unused folders of the same owner. If the
+//! process gets the exclusive lock of a folder's IN-USE, the folder is unused. A lock ends with its
+//! process, even in a crash.
 //!
-//! **Concurrent copies.** A copy is made under a lock of the folder. A second process waits and
-//! then uses the copy.
+//! **Concurrent copies.** A process copies a file under a lock of the folder. A second process
+//! waits for the lock, and then uses the copy.
 //!
-//! **Permissions.** A place must be a directory of this user that no other user can write to, and
-//! other users cannot read a folder of copies.
+//! **Permissions.** A place must be a directory of this user, and no other user may write to it.
+//! Other users cannot read a folder of copies.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -38,7 +39,7 @@ use crate::volume::Volume;
 pub(super) const IN_USE: &str = "IN-USE";
 pub(super) const PREFIX: &str = "stratann-";
 pub(super) const UNFINISHED: &str = ".copy-";
-/// The most attempts to open a folder, if other processes remove it meanwhile.
+/// The most attempts to open a folder that other processes remove again and again.
 const TRIES: usize = 100;
 
 /// The lifetime of a folder's copies.
@@ -92,7 +93,8 @@ fn check_private(path: &Path, facts: &Stat, mask: u32) -> Result<(), TierError> 
     }
 }
 
-/// A user who names `/dev/dax0.0` means the device. A folder of that name would take kernel memory.
+/// Refuses a device, and a new folder beside devices, which would take kernel memory. A user who
+/// names `/dev/dax0.0` means the device.
 fn check_beside_devices(place: &Path) -> Result<(), TierError> {
     let refuse = || {
         Err(TierError::Unsupported {
@@ -178,7 +180,7 @@ impl CopyFolder {
         })
     }
 
-    /// `None` if the folder was removed meanwhile.
+    /// Opens a folder; `None` if another process removed the folder meanwhile.
     fn enter(path: &Path, kept: Kept) -> Result<Option<CopyFolder>, TierError> {
         let directory = match Directory::open_private(path) {
             Err(TierError::Missing { .. }) => return Ok(None),
@@ -309,7 +311,8 @@ fn sweep(place: &Path, prefix: &str, but: &str) {
     }
 }
 
-/// If the caller has the folder open, `own` is its lock file, whose shared lock becomes exclusive.
+/// Removes a folder that no process uses. If the caller has the folder open, `own` is the folder's
+/// lock file, and its shared lock becomes exclusive.
 pub(super) fn remove_unused(path: &Path, own: Option<&File>) {
     let Ok(directory) = Directory::open_private(path) else {
         return;

@@ -41,14 +41,15 @@ pub enum ReadBy {
     Device,
 }
 
-/// A volume that reads each file which is opened as a tier from its copy in a folder.
+/// A volume whose files have copies in a folder. If a file is opened as a tier, its copy is read.
 pub struct MirrorVolume {
     home: Arc<dyn Volume>,
     folder: Arc<CopyFolder>,
     read_by: ReadBy,
     /// The folder as a volume; a [`MemoryVolume`] if its files are mapped and may change.
     copies: Arc<dyn Volume>,
-    /// The files whose copies are complete, locked while a copy is made, so no copy is made twice.
+    /// The files whose copies are complete. The lock is held while a copy is made, so no copy is
+    /// made twice.
     whole: Mutex<HashSet<String>>,
 }
 
@@ -76,7 +77,7 @@ impl MirrorVolume {
         }
     }
 
-    /// The set is consistent after each step, so a poisoned lock is accepted.
+    /// Accepts a poisoned lock, because the set is consistent after each step.
     fn whole(&self) -> MutexGuard<'_, HashSet<String>> {
         self.whole.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -87,7 +88,8 @@ impl MirrorVolume {
             return Ok(());
         }
         let len = self.home.len(name)?;
-        // Such files never change, except by growing, so a copy of the same length is current.
+        // With `Kept::ForOthers`, a file changes only by growing, so a copy of the same length is
+        // current.
         let kept = self.folder.kept() == Kept::ForOthers;
         let is_there = || kept && matches!(self.copies.len(name), Ok(there) if there == len);
         if !is_there() {
@@ -115,7 +117,7 @@ impl MirrorVolume {
             self.copies.sync()
         });
         if named.is_err() {
-            // The next process with exclusive use of the folder removes it.
+            // The next process with exclusive use of the folder removes an unfinished copy.
             let _ = self.copies.remove(&unfinished);
         }
         named
@@ -218,7 +220,7 @@ impl std::fmt::Debug for MirrorVolume {
 impl Volume for MirrorVolume {
     leave_to!(home: name len exists list sync lock);
 
-    /// Names the copy, which is read, and its original, since either may be damaged.
+    /// Names the copy, which is read, and its original, because either may be damaged.
     fn place(&self, name: &str) -> String {
         copy_of(&self.copies.place(name), &self.home.place(name))
     }
@@ -328,7 +330,7 @@ impl VolumeFile for Writer {
         self.copy.set_len(len)
     }
 
-    /// The copy need not survive a crash.
+    /// Only the file is synced, because its copy need not survive a crash.
     fn sync(&mut self) -> Result<(), TierError> {
         self.home.sync()
     }

@@ -1,6 +1,6 @@
-//! Models of devices: their parameters, and a clock. The source is Table 1 and Figures 6 and 7 of
-//! "Characterizing the Dilemma of Performance and Index Size in Billion-Scale Vector Search and
-//! Breaking It with Second-Tier Memory".
+//! Models of devices: their parameters, and a clock. The parameters are from Table 1 and Figures 6
+//! and 7 of "Characterizing the Dilemma of Performance and Index Size in Billion-Scale Vector
+//! Search and Breaking It with Second-Tier Memory".
 //!
 //! A device has two resources. Each resource serves requests one after the other, at its own rate:
 //!
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! The link limits the throughput of large requests, and the engine limits the rate of small
-//! requests. If sizes are mixed, each resource needs the sum of its own times. So small requests
-//! first use the engine time that large requests leave unused, as in Figure 7.
+//! requests. If sizes are mixed, each resource is busy for the sum of the times of all requests. So
+//! small requests first use the engine time that large requests leave unused, as in Figure 7.
 //!
 //! | | SSD | RDMA | CXL | NVM | from |
 //! |---|---|---|---|---|---|
@@ -23,11 +23,11 @@
 //! | requests of 5 and 21 KB | slower | not slower | not slower | not slower | Figure 6 |
 //! | slowdown, % (below) | 4.6, 83.3 | at most 48.8 | none | at most 37.5 | Figure 7 |
 //!
-//! The slowdown is measured with 10 % and with 90 % of requests of 128 bytes. A single value is
-//! valid for both shares.
+//! Two values of a slowdown are for mixtures with 10 % and with 90 % of requests of 128 bytes. A
+//! single value is valid for both mixtures.
 //!
-//! The engine's times are fitted to the numbers in the paper's text and in this table, since its
-//! figures are plots:
+//! The paper's figures are plots, so the engine's times are fitted to the numbers in the paper's
+//! text and in this table:
 //!
 //! - **SSD**: the pieces are flash pages of 4 KiB, so an unaligned request touches more of them. A
 //!   piece of a whole page takes 0.9691 of the link's time for 4 KiB, and a piece of one block
@@ -139,7 +139,8 @@ pub struct DeviceModel {
     pub latency: Duration,
     /// The bytes of a block, the unit of transfer; a power of two up to 4096.
     pub block: u32,
-    /// The bytes of the pieces into which the engine divides a request; `None`: one piece.
+    /// The bytes of the pieces into which the engine divides a request. With `None`, a request is
+    /// one piece.
     pub piece: Option<u32>,
     /// The engine time for each piece, in picoseconds.
     pub engine_fixed: u64,
@@ -182,7 +183,7 @@ struct Clock {
 }
 
 impl Clock {
-    /// Returns the end on both resources of a request that arrives at `now`.
+    /// Returns the time at which both resources have completed a request that arrives at `now`.
     fn book(&mut self, now: u128, cost: Cost) -> u128 {
         self.link = self.link.max(now) + u128::from(cost.link);
         self.engine = self.engine.max(now) + u128::from(cost.engine);
@@ -217,7 +218,7 @@ impl Device {
         }
     }
 
-    /// The one device of this kind in this process, whose bandwidth all tiers share.
+    /// The one device of this kind in this process. All tiers on it share its bandwidth.
     pub fn shared(kind: DeviceKind) -> Device {
         static DEVICES: [OnceLock<Device>; DeviceKind::ALL.len()] =
             [const { OnceLock::new() }; DeviceKind::ALL.len()];
@@ -247,7 +248,7 @@ impl Device {
             .unwrap_or_else(PoisonError::into_inner);
         let passed = clock.book(arrival, cost);
         drop(clock);
-        // The time is rounded up, so that an answer is never early.
+        // The time is rounded up, so that no answer comes early.
         let nanos = passed.div_ceil(1000);
         let after = Duration::new(
             (nanos / 1_000_000_000) as u64,
@@ -261,7 +262,8 @@ impl Device {
 mod tests {
     use super::*;
 
-    /// In bytes a nanosecond (GB/s), for reads at once: for each length of `mixture`, their number.
+    /// The bandwidth in bytes per nanosecond (GB/s) of reads that arrive at once. `mixture` has
+    /// pairs of a number of reads and their length.
     fn bandwidth(kind: DeviceKind, mixture: &[(u64, u32)]) -> f64 {
         let model = kind.model();
         let mut clock = Clock::default();
@@ -347,7 +349,7 @@ mod tests {
 
     #[test]
     fn the_iops_of_an_ssd_are_steady_for_the_payloads_of_a_graph() {
-        // Section 3.1: reads have from 164 to 580 bytes.
+        // Section 3.1: a read has from 164 to 580 bytes.
         let reads = |len: u32| bandwidth(DeviceKind::Ssd, &[(1000, len)]) / f64::from(len) * 1000.0;
         assert_near(reads(164), 1.737, 0.001);
         assert_near(reads(580) / reads(164), 1.0, 0.05);

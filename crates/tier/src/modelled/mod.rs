@@ -6,8 +6,8 @@
 //! ```
 //!
 //! [`DeviceModel`] determines the duration of a read ([`device`](self::device) has the sources).
-//! All reads of this process on one [`Device`] share its bandwidth. A completion is never early,
-//! and late only if the tier is slower than the model, or the thread busy.
+//! All reads of this process on one [`Device`] share its bandwidth. A completion is never early. It
+//! is late only if the underlying tier is slower than the model, or the thread is busy.
 //!
 //! **The cost of waiting.** A thread without other tasks sleeps until at most 50 µs before the next
 //! completion, and then stays awake (`timers.rs`). So on the model of an SSD (75 µs), it sleeps for

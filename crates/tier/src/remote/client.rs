@@ -1,4 +1,5 @@
-//! A client that sends one request at a time, to put, open and check files. Searches do not use it.
+//! A client that sends one request at a time, to put, open and check files. Searches do not use
+//! this client.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -17,7 +18,8 @@ use super::{Fault, Server, Way};
 use crate::error::TierError;
 use crate::volume::VolumeReader;
 
-/// A client of a server, for any thread. It connects at its first request, and after a failure.
+/// A client of a server. Any thread may use it. It connects at its first request, and again after a
+/// failure.
 #[derive(Clone)]
 pub struct Client {
     server: Server,
@@ -30,7 +32,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// A file on a server. The server keeps it while it has its name, or the client is connected.
+/// A file on a server. The server stores it as long as it has its name, or the client is connected.
 #[derive(Clone, Debug)]
 pub struct RemoteFile {
     pub(super) client: Client,
@@ -42,8 +44,8 @@ pub struct RemoteFile {
 pub(super) const OF_USE: usize = 64 << 10;
 pub(super) const MOST_TEXT: u32 = 4 << 10;
 
-/// How many times the [patience](Server::PATIENCE) a server may take to reserve or sync a file: a
-/// device syncs only after all its earlier writes.
+/// To reserve or sync a file, a server may take this many times its [patience](Server::PATIENCE),
+/// because a device syncs only after all its earlier writes.
 const WORK: u32 = 12;
 const SYNCED: u64 = 16 << 20;
 
@@ -51,7 +53,7 @@ struct Connection {
     transport: Transport,
     seal: Option<Seal>,
     patience: Duration,
-    /// The wait in requests without much work for the server.
+    /// The time limit of requests for which the server neither reserves nor syncs a file.
     usual: Duration,
     next_tag: u64,
 }
@@ -192,7 +194,7 @@ impl Connection {
         Ok(())
     }
 
-    /// `out` has the length of the answer's body. `work` is the bytes to reserve or sync.
+    /// `out` has the length of the answer's body. `work` is the number of bytes to reserve or sync.
     fn ask(
         &mut self,
         frame: Frame,
@@ -340,10 +342,11 @@ impl Client {
         }
     }
 
-    /// Puts a file on the server, from pieces that `read` gives, in place of an older file.
+    /// Puts a file on the server, in place of an older file of this name. `read` gives the pieces
+    /// of the file.
     ///
     /// # Errors
-    /// [`TierError::Server`], or an error of `read`; the server then keeps no part of the file.
+    /// [`TierError::Server`], or an error of `read`. The server then stores no part of the file.
     pub fn put(
         &self,
         name: &str,
@@ -402,8 +405,8 @@ impl Client {
         Ok(hash.into())
     }
 
-    /// Removes the names of files that begin with `prefix`, but not with `stays`. Open files can
-    /// still be read.
+    /// Removes the names that begin with `prefix`, but not with `stays`, from their files. Clients
+    /// can still read files that are open.
     ///
     /// # Errors
     /// [`TierError::Server`] if the server cannot be reached, or refuses.
@@ -424,7 +427,7 @@ impl Client {
             let body = [prefix.as_bytes(), &[0], after.as_bytes()].concat();
             let mut list = vec![0; LIST];
             self.ask(prefix, Frame::new(Kind::List, 0), &body, &mut list)?;
-            // The order is checked, so that this loop ends.
+            // An answer in a wrong order is refused, so this loop ends.
             let next = Listed::decode(&list)
                 .filter(|next| next.iter().all(|file| file.name.starts_with(prefix)))
                 .filter(|next| next.first().is_none_or(|first| *first.name > *after))
@@ -442,12 +445,12 @@ impl Client {
         }
     }
 
-    /// Removes the names of all files that begin with `prefix`.
+    /// Removes all names that begin with `prefix` from their files.
     ///
     /// # Errors
     /// [`TierError::Server`] if the server cannot be reached, or refuses.
     pub fn remove(&self, prefix: &str) -> Result<(), TierError> {
-        // No name begins with `/`, so no name stays.
+        // No name begins with `/`, so this call removes all names with the prefix.
         self.sweep(prefix, "/")
     }
 

@@ -7,9 +7,10 @@
 //!   socket ready ──> all registered queues are woken, and the first one pumps for all
 //! ```
 //!
-//! No thread runs in the background: each waiting queue pumps. A dropped or reset queue wakes the
-//! others, and one of them watches the socket again. A frame must answer a read in flight, with its
-//! length and a correct checksum. Otherwise the connection ends, and all its reads fail.
+//! No thread runs in the background: each waiting queue *pumps*, which means that it writes and
+//! reads for all queues. If a queue is dropped or reset, it wakes the other queues, and one of them
+//! watches the socket again. A frame must answer a read in flight, with this read's length and a
+//! correct checksum. Otherwise the connection ends, and all its reads fail.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -29,7 +30,7 @@ use crate::tier::{Completion, Request};
 /// The key covers all settings of a server: addresses, secret, and trusted certificates.
 pub(crate) type Links = HashMap<ServerKey, Rc<Link>>;
 
-/// The connection is read at this interval, since a ring does not signal that the other end is
+/// The connection is read at this interval, because a ring does not signal that the other end is
 /// gone.
 const SILENT: Duration = Duration::from_millis(50);
 
@@ -122,7 +123,7 @@ impl Link {
         let key = server.inner.key;
         let known = reactor.links.borrow().get(&key).cloned();
         if let Some(link) = known {
-            // The pump finds out whether the server has ended the connection meanwhile.
+            // `pump` notices whether the server has ended the connection meanwhile.
             if link.is_idle() {
                 link.pump();
             }
@@ -198,12 +199,13 @@ impl Link {
         frame.append(&[], if open { out } else { later });
     }
 
-    /// Writes and reads without waiting, and delivers completions, perhaps of the caller.
+    /// Writes and reads without waiting, and delivers completions, perhaps also to the caller.
     pub(super) fn pump(&self) {
         self.pump_if(true);
     }
 
-    /// Reads nothing if the watched socket has no event, or another queue has just pumped.
+    /// Like `pump`, but reads nothing if the watched socket has no event, or another queue has just
+    /// pumped.
     pub(super) fn pump_waiting(&self) {
         self.pump_if(false);
     }
@@ -250,7 +252,8 @@ impl Link {
         }
     }
 
-    /// The task must have pumped before. Returns the time of the next check for a stalled server.
+    /// Registers the task, which must have pumped before. Returns the time of the next check for a
+    /// stalled server.
     pub(super) fn wait(
         &self,
         reactor: &Rc<Reactor>,

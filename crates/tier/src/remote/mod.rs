@@ -1,7 +1,7 @@
 //! The client's side of memory servers of files (`stratann memory-server`, crate `stratann-node`).
-//! Clients read such a server over TCP, through a ring in shared memory ([`ring`]), or through UCX
-//! ([`ucx`]). [`Server::connect`] reaches the servers of DistVS in the same ways. [`wire`] defines
-//! the bytes.
+//! A client reads from such a server over TCP, through a ring in shared memory ([`ring`]), or
+//! through UCX ([`ucx`]). [`Server::connect`] connects to the servers of DistVS in the same ways.
+//! [`wire`] defines the bytes.
 //!
 //! ```text
 //!   RemoteTier ── queue ──┐
@@ -13,19 +13,20 @@
 //!                              one request at a time
 //! ```
 //!
-//! A read requires no knowledge of the index. Through UCX it is *one-sided*: the server's
-//! processors take no part. A server is trusted no more than a disk: frames and pages have
+//! A read requires no knowledge of the index. Through UCX, a read is *one-sided*: the server's
+//! processors take no part in it. Clients trust a server as little as a disk: frames and pages have
 //! checksums.
 //!
 //! **No wait is unbounded.** A server counts as stalled if, within [`Server::PATIENCE`], it sends
 //! less than 64 KiB and completes no outstanding answer. All reads in flight then fail ([`Fault`]),
-//! and the next read connects again. Time in which this process did not check the connection does
-//! not count. To reserve or sync a file, a server may take twelve times as long, plus a second for
-//! each 16 MiB.
+//! and the next read connects again. Time in which the client did not check the connection does not
+//! count. To reserve or sync a file, a server may take twelve times as long, plus a second for each
+//! 16 MiB.
 //!
 //! **Authentication.** Client and server prove that they know a secret (`STRATANN_SECRET_FILE` or
-//! `STRATANN_SECRET`), and never send it. Without one, processes of one user on one machine share a
-//! secret (`own.rs`). Later bytes are encrypted only with TLS (`transport.rs`).
+//! `STRATANN_SECRET`), and never send it. If neither variable is set, processes of one user on one
+//! machine share a secret (`own.rs`). The bytes after the proofs are encrypted only with TLS
+//! (`transport.rs`).
 
 mod client;
 mod link;
@@ -63,7 +64,8 @@ use crate::error::TierError;
 use crate::span::Span;
 use wire::{Binding, Greeting, Protocol, Refusal, Reply, Secret, Side, Status, Welcome};
 
-/// Why a server did not perform a request, as the text after the server's name in a message.
+/// The reasons why a server did not perform a request. A message has this text after the server's
+/// name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
@@ -99,12 +101,12 @@ pub enum Fault {
         variable = Tls::AUTHORITY
     )]
     Certificate(String),
-    /// The server's certificate is that of an authority, and not of a server.
+    /// The server shows the certificate of an authority, not of a server.
     #[error(
         "shows the certificate of an authority (CA:TRUE), as `openssl req -x509` makes it; clients trust only the certificate of a server. Make such a certificate, with `-addext basicConstraints=critical,CA:FALSE`"
     )]
     Authority,
-    /// Client or server does not know the other's secret.
+    /// The client or the server does not know the secret of the other side.
     #[error(
         "{0}. Give client and server the same secret, in the file that STRATANN_SECRET_FILE names, or in STRATANN_SECRET. If neither is set, all processes of one user on one machine share a secret"
     )]
@@ -119,7 +121,7 @@ pub enum Fault {
     },
 }
 
-/// A memory server, as the client sees it; a clone is a handle to it.
+/// A memory server, as the client sees it. A clone is a handle to the same server.
 #[derive(Clone)]
 pub struct Server {
     inner: Arc<Inner>,
@@ -129,14 +131,14 @@ pub struct Server {
 enum Way {
     Tcp(Vec<SocketAddr>),
     Ring(PathBuf),
-    /// TCP, with UCX beside it for reads of files, and after it for the protocols of DistVS.
+    /// UCX. Files are opened over TCP and read through UCX. For DistVS, only the greetings use TCP.
     Ucx(Vec<SocketAddr>),
 }
 
 pub(crate) type ServerKey = [u8; 32];
 
 struct Inner {
-    /// The name as it was given: `host:port`, `shm:/path` or `ucx:host:port`.
+    /// The name as the user gave it: `host:port`, `shm:/path` or `ucx:host:port`.
     name: String,
     way: Way,
     address: AtomicUsize,
@@ -172,7 +174,7 @@ impl Server {
     /// The prefix of the name of a server that is reached through UCX.
     pub const UCX: &str = "ucx:";
 
-    /// Suggests a valid name for one with an invalid prefix (`UCX:`, or several prefixes).
+    /// Suggests a valid name for a name with an invalid prefix (`UCX:`, or several prefixes).
     pub fn meant(name: &str) -> Option<String> {
         let (way, mut rest) = split_way(name)?;
         if name.starts_with(way) && split_way(rest).is_none() {
@@ -185,8 +187,8 @@ impl Server {
         Some(format!("{meant}{rest}"))
     }
 
-    /// Creates a handle to a server at `host:port`, `shm:/path` (a ring) or `ucx:host:port`,
-    /// without a connection.
+    /// Creates a handle to a server at `host:port`, `shm:/path` (a ring) or `ucx:host:port`. Makes
+    /// no connection.
     ///
     /// # Errors
     /// Fails if the host name is unknown, the prefix is invalid, or UCX is not available.
@@ -247,7 +249,7 @@ impl Server {
         patience: Duration,
     ) -> Server {
         let mut hasher = blake3::Hasher::new();
-        // The zero byte ends the text, before the secret and TLS are added.
+        // The zero byte separates the text from the secret and TLS, which are added below.
         let what = format!("{name:?} {way:?} {patience:?} {}\0", secret.is_some());
         hasher.update(what.as_bytes());
         if let Some(secret) = &secret {
@@ -288,7 +290,7 @@ impl Server {
         Self::at(name, way, secret.clone(), tls.clone(), *patience)
     }
 
-    /// The addresses, beginning with the one that worked last; none for a ring.
+    /// The addresses, the last successful one first; none for a ring.
     fn addresses(&self) -> Vec<SocketAddr> {
         let (Way::Tcp(addresses) | Way::Ucx(addresses)) = &self.inner.way else {
             return Vec::new();
@@ -309,13 +311,13 @@ impl Server {
         }
     }
 
-    /// All addresses together take at most the server's patience.
+    /// The time limit for each address. All addresses together take at most the server's patience.
     fn patience_each(&self) -> Duration {
         let addresses = self.addresses().len().max(1);
         self.inner.patience / u32::try_from(addresses).unwrap_or(u32::MAX)
     }
 
-    /// The same server with another patience.
+    /// The same server with another time limit ([`Server::PATIENCE`]).
     #[must_use]
     pub fn with_patience(&self, patience: Duration) -> Server {
         let Inner {
@@ -328,7 +330,7 @@ impl Server {
         Self::at(name, way.clone(), secret.clone(), tls.clone(), patience)
     }
 
-    /// The name as it was given, such as `host:port`.
+    /// The name as the user gave it, such as `host:port`.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
@@ -341,7 +343,7 @@ impl Server {
         }
     }
 
-    /// Connects to a server of some protocol. Later reads and writes wait without a limit.
+    /// Connects to a server of this protocol. Later reads and writes wait without a limit.
     ///
     /// # Errors
     /// Fails if no server of this protocol, version and secret is reachable.
@@ -349,8 +351,8 @@ impl Server {
         client::connect(self, protocol)
     }
 
-    /// True if the server is on this machine. `None` without UCX, and for files, which use UCX
-    /// beside a connection.
+    /// Whether a UCX server of DistVS is on this machine. `None` for connections that do not
+    /// continue through UCX.
     fn streams(&self, protocol: Protocol) -> Option<bool> {
         match &self.inner.way {
             Way::Ucx(all) if protocol.is_role() => {
@@ -467,7 +469,8 @@ impl Secret {
         }
     }
 
-    /// Reads the secret from a file, which only its owner, this user or root, may access.
+    /// Reads the secret from a file. Only its owner, who must be this user or root, may have access
+    /// to the file.
     ///
     /// # Errors
     /// Fails if the file cannot be read, is not private, or is too short.

@@ -1,4 +1,4 @@
-//! The secret that all processes of one user on a machine share, if no other one is given. All
+//! The secret that all processes of one user on a machine share, if no other secret is given. All
 //! users can connect to a machine's ports, so a local server always has a secret. The first process
 //! creates the file, which only this user can read: `$XDG_STATE_HOME/stratann/secret`, or
 //! `~/.local/state/stratann/secret`.
@@ -23,8 +23,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 type Link = fn(&Path, &Path) -> io::Result<()>;
 
 impl Secret {
-    /// The given secret, or for a server on this machine the secret of this user, created if
-    /// missing.
+    /// The given secret. If no secret is given, and the server is on this machine, the secret of
+    /// this user, which is created if missing.
     ///
     /// # Errors
     /// Fails if the file of this user cannot be created or read, or is not private.
@@ -89,7 +89,8 @@ impl Place {
         })
     }
 
-    /// Folders of this user in another user's home folder would be unusable for the other user.
+    /// Refuses another user's home folder, because this user's folders in it would be unusable for
+    /// the other user.
     fn check_owner(&self) -> Result<(), TierError> {
         let user = rustix::process::geteuid().as_raw();
         match &self.home {
@@ -157,7 +158,8 @@ fn link(from: &Path, to: &Path) -> io::Result<()> {
     fs::hard_link(from, to)
 }
 
-/// The file gets its name with all its bytes, or, without hard links, is empty for a moment.
+/// Creates the file of the secret. The file gets its name with all its bytes. Without hard links,
+/// it is empty for a moment.
 fn make(folder: &Path, path: &Path, link: Link) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)

@@ -10,10 +10,10 @@
 //!   eventfd <─ "there are bytes, or there is space again" ───> eventfd
 //! ```
 //!
-//! Each ring has one writer and one reader, and no lock. An end that finds no bytes, or no space,
-//! sets a flag in the memory, checks once more, and waits for its eventfd. After a write or read,
-//! an end signals the other eventfd if the other flag is set. So a busy connection makes no system
-//! calls, and an idle one uses no processor time.
+//! Each ring has one writer and one reader, and no lock. If an end finds no bytes, or no space, it
+//! sets its flag in the memory, checks the ring once more, and waits for its own eventfd. After
+//! each write or read, an end signals the other end's eventfd if the other end has set its flag. So
+//! a busy connection makes no system calls, and an idle connection uses no processor time.
 //!
 //! | offset | | |
 //! |---|---|---|
@@ -26,8 +26,8 @@
 //!
 //! **Setup.** The client connects to the server's Unix socket and sends sixteen bytes and three
 //! descriptors: the memory, the client's eventfd and the server's eventfd. The memory is sealed, so
-//! that neither side can truncate it. Each side refuses a process of another user. The end of the
-//! socket is the end of the connection, however a process ends.
+//! that neither side can truncate it. Each side refuses a process of another user. The connection
+//! ends with the socket, which the system closes even if a process is killed.
 //!
 //! Values in the memory are not trusted: an impossible head or tail is an error of the connection.
 
@@ -56,10 +56,11 @@ const RING: usize = 1 << 20;
 const RINGS: usize = 4096;
 const ALL: usize = RINGS + 2 * RING;
 const NUMBERS: usize = 256;
-/// Bytes between two numbers of a ring: each is on a cache line of its own.
+/// Bytes from one number of a ring to the next. So each number is on a cache line of its own.
 const LINE: usize = 64;
 const HELLO: &[u8; 16] = b"STRATANN RING 1\n";
-/// A server that is awake answers sooner, and a wake-up takes several microseconds.
+/// The time for which a reader polls before it sleeps. A wake-up takes several microseconds, and a
+/// server that is awake answers sooner.
 pub(super) const SPIN: Duration = Duration::from_micros(20);
 const LOOK: Duration = Duration::from_millis(50);
 const SEALS: SealFlags = SealFlags::SHRINK
@@ -74,7 +75,8 @@ struct Memory(MmapRaw);
 
 impl Memory {
     fn of(fd: &OwnedFd) -> io::Result<Arc<Memory>> {
-        // The seals are checked first: the size of unsealed memory could still change.
+        // The seals are checked before the size, because the size of unsealed memory can still
+        // change.
         let sealed = fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SEALS));
         if !sealed || fstat(fd)?.st_size != ALL as i64 {
             return Err(broken("its memory has another size, or is not sealed"));
@@ -90,8 +92,8 @@ impl Memory {
 
     fn position(&self, ring: usize, number: usize) -> &AtomicU64 {
         // SAFETY: the number is in the first page of the mapping, aligned to a cache line. The
-        // mapping lives as long as self and cannot be truncated (seals). Both processes use it as
-        // an atomic only.
+        // mapping lives as long as self, and the seals prevent its truncation. Both processes
+        // access the number only as an atomic.
         unsafe { AtomicU64::from_ptr(self.number(ring, number).cast()) }
     }
 
@@ -113,7 +115,8 @@ const WRITER: usize = 3;
 struct End {
     memory: Arc<Memory>,
     ring: usize,
-    /// The bytes that have passed this end. The other end reads a copy in the memory.
+    /// The bytes that have passed this end. The other end reads a copy of this number in the
+    /// memory.
     own: u64,
 }
 
@@ -130,9 +133,9 @@ impl End {
         let ring = self.memory.ring(self.ring);
         // SAFETY: at + first <= RING and count - first <= at, so both pieces are within this ring,
         // which is mapped while `memory` lives. `out` has `count` bytes and is borrowed
-        // exclusively. The writer does not touch bytes between tail and head. If a process of this
-        // user does so nevertheless, bytes change while they are copied, as in any shared memory,
-        // and the checksum of the frame detects the change.
+        // exclusively. The writer does not touch bytes between tail and head. If another process of
+        // this user writes to them nevertheless, bytes change during the copy, as in any shared
+        // memory. The frame's checksum detects such a change.
         unsafe {
             out.as_mut_ptr()
                 .copy_from_nonoverlapping(ring.add(at), first);
@@ -169,8 +172,8 @@ impl End {
         Ok(count)
     }
 
-    /// The caller then checks the ring once more. So this end sees the other end's earlier action,
-    /// or the other end sees the flag.
+    /// After this call, the caller checks the ring once more. So this end sees the last action of
+    /// the other end, or the other end sees the flag.
     fn waits(&self, flag: usize) {
         self.memory.flag(self.ring, flag).store(1, Ordering::SeqCst);
     }
@@ -181,11 +184,11 @@ impl End {
 }
 
 pub(super) fn ring(theirs: &OwnedFd) {
-    // A failure is harmless: a full counter or a missing other end is noticed elsewhere.
+    // A failure is harmless: other code notices a full counter or a missing other end.
     let _ = rustix::io::write(theirs, &1u64.to_ne_bytes());
 }
 
-/// Nothing is ever sent through the socket, so a read shows only its end.
+/// Neither side sends bytes through the socket, so a read shows only whether the socket has ended.
 pub(super) fn is_over(mut socket: impl Read) -> bool {
     match socket.read(&mut [0u8]) {
         Ok(0) => true,
@@ -196,7 +199,7 @@ pub(super) fn is_over(mut socket: impl Read) -> bool {
 
 /// A connection through shared memory, with time limits or without blocking, like a socket.
 pub struct RingStream {
-    /// Declared before the socket, which is closed last and so tells the other side of the end.
+    /// Declared before the socket. So the socket's end, which informs the other side, comes last.
     input: End,
     output: End,
     mine: OwnedFd,
@@ -231,7 +234,7 @@ impl RingStream {
     /// # Errors
     /// Fails if no process listens there, or a process of another user does.
     pub fn connect(path: &Path) -> io::Result<RingStream> {
-        // With too many clients at once, a non-blocking connect fails instead of waiting.
+        // If too many clients connect at once, a non-blocking connect fails instead of waiting.
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
@@ -406,7 +409,8 @@ impl RingStream {
 #[derive(Debug)]
 pub struct RingReader(RingStream);
 
-/// The writing half of a connection. The reader uses the eventfd, so the writer polls a full ring.
+/// The writing half of a connection. Only the reader waits for the eventfd, so the writer polls a
+/// full ring.
 pub struct RingWriter {
     output: End,
     theirs: OwnedFd,
@@ -571,7 +575,7 @@ impl RingListener {
             }
         }
         let listener = UnixListener::bind(path)?;
-        // If a client connected before this line, its user is checked nevertheless.
+        // A client that connected before this line is refused later if it belongs to another user.
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
         Ok(RingListener {
             listener,
@@ -603,7 +607,7 @@ impl RingListener {
 
 impl Drop for RingListener {
     fn drop(&mut self) {
-        // Another socket can only be at this path if this one was removed before.
+        // The path has another socket only if this socket was removed before.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -756,7 +760,7 @@ mod tests {
             "two servers listen at one path"
         );
         let greet = || RingListener::greet(listener.accept().unwrap(), Duration::from_millis(100));
-        // One client sends nothing, one no descriptors, and one memory that can be truncated.
+        // The first client sends nothing, the second no descriptors, and the third unsealed memory.
         let _mute = UnixStream::connect(&path).unwrap();
         assert!(greet().is_err());
         let mut other = UnixStream::connect(&path).unwrap();

@@ -131,7 +131,7 @@ impl State {
 
     fn connect(&mut self, server: &Server) -> Result<(), Fault> {
         let unreachable = |why: String| Fault::Unreachable(why);
-        // The wait borrows the descriptor of the previous transport.
+        // `armed` borrows the descriptor of the previous transport, and so is dropped first.
         self.armed = None;
         self.transport = None;
         self.begun = Instant::now();
@@ -157,7 +157,7 @@ impl State {
                     continue;
                 }
             }
-            // Requests wait in the lane, independent of the address that the connection will use.
+            // Requests wait in the lane, whichever address the connection will use.
             if let (Way::Ucx(all), None) = (&server.inner.way, &self.lane) {
                 let loopback = all.iter().all(|address| address.ip().is_loopback());
                 self.lane = Some(Lane::new(loopback).map_err(unreachable)?);
@@ -298,7 +298,7 @@ impl State {
         if !reads {
             return Ok(());
         }
-        // The loop ends, since each incoming frame answers a request or is an error.
+        // The loop ends, because each incoming frame answers a request or is an error.
         loop {
             let filled = self.read()?;
             self.understand(server, done)?;

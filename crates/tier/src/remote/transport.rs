@@ -37,8 +37,8 @@ impl Tls {
     /// The environment variable that names a file with the certificates (PEM) that clients trust.
     pub const AUTHORITY: &str = "STRATANN_TLS_CA";
 
-    /// Settings for a server at `host`. Its certificate must be in the file of
-    /// [`AUTHORITY`](Tls::AUTHORITY), or signed by one there.
+    /// Settings for a server at `host`. The server's certificate must be in the file that
+    /// [`AUTHORITY`](Tls::AUTHORITY) names, or be signed by a certificate in this file.
     ///
     /// # Errors
     /// Fails if the variable is not set, or the file or the name is invalid.
@@ -168,7 +168,8 @@ impl Transport {
         }
     }
 
-    /// Over TLS, limits all reads and writes together until the next call.
+    /// Limits the wait of a read. Over TLS, limits all reads and writes together until the next
+    /// call.
     pub(super) fn set_read_timeout(&mut self, limit: Duration) -> io::Result<()> {
         match self {
             Transport::Plain(socket) => socket.set_read_timeout(Some(limit)),
@@ -219,7 +220,8 @@ impl Transport {
         }
     }
 
-    /// `more`: there are more bytes to write. A ring and UCX signal space and bytes alike.
+    /// The events to wait for. If `more` is true, there are more bytes to write. A ring and UCX
+    /// signal space and bytes by the same event.
     pub(super) fn events(&self, more: bool) -> i16 {
         let more = match self {
             Transport::Plain(_) => more,

@@ -82,7 +82,7 @@ fn unsupported(what: &str) -> TierError {
     }
 }
 
-/// The field of types whose fields other code must not see.
+/// The private field of the types below. It has no value, so neither do these types.
 #[derive(Debug)]
 enum Nothing {}
 

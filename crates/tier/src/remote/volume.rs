@@ -7,8 +7,8 @@
 //!                                └── yes ───────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Every client that knows the secret may put files on the server under any name. So an existing
-//! copy is read only if the server's hash of it equals that of the file of the index.
+//! Every client that knows the secret may put files on the server under any name. So a client reads
+//! an existing copy only if the server's hash of the copy equals the hash of the index's file.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -43,7 +43,7 @@ impl fmt::Debug for RemoteVolume {
     }
 }
 
-/// The names of copies on a server: `OWNER.ORIGIN.STATE.FILE`, the first three without a dot.
+/// The names of copies on a server: `OWNER.ORIGIN.STATE.FILE`. The first three parts have no dot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyNames {
     /// The name of the index, as its users call it.
@@ -52,7 +52,7 @@ pub struct CopyNames {
     pub origin: String,
     /// The checkpoint id of the index.
     pub state: String,
-    /// Whether `state` is the same on all machines, so that copies of others can be used.
+    /// Whether `state` is the same on all machines, so that copies from other machines can be used.
     pub everywhere: bool,
 }
 
@@ -77,8 +77,8 @@ impl CopyNames {
 
 impl RemoteVolume {
     /// A volume that reads the files of `home` from copies named `names`. Copies of other
-    /// checkpoints from this origin lose their names. Copies from other origins lose theirs only if
-    /// space is missing.
+    /// checkpoints from this origin lose their names. Copies from other origins lose their names
+    /// only if space is missing.
     ///
     /// # Errors
     /// [`TierError::Server`] if the server cannot be reached.
@@ -237,7 +237,7 @@ impl Original<'_> {
 impl Volume for RemoteVolume {
     leave_to!(home: name create open open_pages len exists rename remove list sync lock);
 
-    /// Names the copy, which is read, and its original, since either may be damaged.
+    /// Names the copy, which is read, and its original, because either may be damaged.
     fn place(&self, name: &str) -> String {
         let open = self.open_files().get(name).map(RemoteFile::place);
         let copy = open.unwrap_or_else(|| {

@@ -1,4 +1,4 @@
-//! The protocol between a memory server and its clients, to the byte.
+//! The byte format of the protocol between a memory server and its clients.
 //!
 //! A connection begins with three greetings, each complete before the next one is sent. All numbers
 //! are little-endian.
@@ -9,17 +9,17 @@
 //!   server   0 "STRATANN"   8 status u32   12 zero u32      16 proof [32]                 48 bytes
 //! ```
 //!
-//! The server's flags: 1, a secret is required; 2, later bytes may go through UCX. The client's
-//! flag: 1, later bytes go through UCX. Only servers of DistVS, which always have a secret, and
-//! their clients use UCX.
+//! If flag 1 of the server is set, clients need a secret. If its flag 2 is set, the bytes after the
+//! greetings may go through UCX. Flag 1 of the client says that these bytes go through UCX. Only
+//! servers of DistVS, which always have a secret, and their clients use UCX for these bytes.
 //!
-//! **The secret is never sent.** A proof is a BLAKE3 hash, keyed with a hash of the secret, of the
-//! proving side, both nonces and, over TLS, the channel ([`Binding`]). A server without a secret
-//! accepts any proof and sends zeros.
+//! **The secret is never sent.** A proof is a BLAKE3 hash of the proving side, of both nonces and,
+//! over TLS, of the channel ([`Binding`]). The key of this hash is a hash of the secret. A server
+//! without a secret accepts any proof and sends zeros.
 //!
-//! The upper half of the version names the [`Protocol`] after the greetings. To a server of files,
-//! a client sends requests as frames, and the server answers with frames. A frame has a header of
-//! 40 bytes and a body:
+//! The upper 16 bits of the version name the [`Protocol`] that follows the greetings. A client
+//! sends requests as frames to a server of files, and the server answers with frames. A frame has a
+//! header of 40 bytes and a body:
 //!
 //! | offset | | request | answer |
 //! |---|---|---|---|
@@ -44,20 +44,23 @@
 //! | list | a prefix, a zero byte, the last name of the previous list | 64 KiB (below) |
 //! | hash | | the BLAKE3 hash of all bytes of the file |
 //!
-//! A list has [`Listed`] files in the order of their names, then zeros up to 64 KiB. Answers may
-//! arrive in any order. Answer 255 is a refusal, with a text as its body.
+//! The answer to `list` has an entry ([`Listed`]) for each file, in the order of the names, then
+//! zeros up to 64 KiB. Answers may arrive in any order. Answer 255 is a refusal, with a text as its
+//! body.
 
 use std::fmt;
 
 use crate::volume::LOCK_FILE;
 
-/// The version of this format. 2: proofs cover the channel too. 3: with hashes of files.
+/// The version of this format. Since version 2, proofs cover the channel. Since version 3, a client
+/// can request the hash of a file.
 pub const VERSION: u32 = 3;
-/// Crate `stratann-node` compiles only if its `wire::VERSION` is equal.
+/// The version of the messages of DistVS. Crate `stratann-node` compiles only if its
+/// `wire::VERSION` is equal.
 const ROLES: u32 = 7;
 
-/// The role of a server, and the upper half of the version in greetings. So an error names a wrong
-/// role, not a wrong version.
+/// The protocol of a server's role: the upper 16 bits of the version in greetings. If a client
+/// connects to a server of another role, the error names this role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Protocol {
@@ -172,7 +175,7 @@ pub fn nonce() -> std::io::Result<Nonce> {
     crate::random()
 }
 
-/// The secret that a server and its clients share. Only its hash is kept.
+/// The secret that a server and its clients share, as a hash.
 #[derive(Clone)]
 pub struct Secret([u8; 32]);
 
@@ -200,7 +203,8 @@ impl Side {
     }
 }
 
-/// The key of one conversation, which proves the sender of unchanged bytes.
+/// The key of one connection. A proof with this key shows which side sent some bytes, and that the
+/// bytes are unchanged.
 #[derive(Clone)]
 pub struct Seal([u8; 32]);
 
@@ -221,14 +225,14 @@ impl Seal {
         hasher.update(side.name()).update(bytes).finalize()
     }
 
-    /// Whether a proof is valid. Takes the same time for any proof.
+    /// Whether a proof is valid. The comparison takes the same time for any proof.
     pub fn is_shown(&self, proof: &Proof, side: Side, bytes: &[u8]) -> bool {
         self.hash(side, bytes) == blake3::Hash::from_bytes(*proof)
     }
 }
 
 impl Secret {
-    /// The smallest length of a secret.
+    /// The smallest length of a secret in bytes.
     pub const LEAST_BYTES: usize = 16;
 
     /// Makes a secret from the contents of a file or a variable; `None` if they are too short.
@@ -247,7 +251,7 @@ impl Secret {
         blake3::derive_key("StratANN memory server 1: connections in common", &self.0)
     }
 
-    /// A proof, for one conversation, that a side knows the secret.
+    /// A side's proof that it knows the secret, valid only for these nonces and this channel.
     pub fn proof(&self, side: Side, nonces: [&Nonce; 2], channel: &Binding) -> Proof {
         self.hash(side, nonces, channel).into()
     }
@@ -262,15 +266,15 @@ impl Secret {
         hasher.finalize()
     }
 
-    /// The key of the conversation with these nonces. No proof equals a key: proofs hash another
-    /// prefix.
+    /// The key of the connection with these nonces. No key equals a proof, because a proof is the
+    /// hash of bytes with another prefix.
     pub fn seal(&self, [server, client]: [&Nonce; 2]) -> Seal {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
         hasher.update(b"seal").update(server).update(client);
         Seal(hasher.finalize().into())
     }
 
-    /// Whether a proof is valid. Takes the same time for any proof.
+    /// Whether a proof is valid. The comparison takes the same time for any proof.
     pub fn is_shown(
         &self,
         proof: &Proof,
@@ -359,7 +363,7 @@ impl Greeting {
         bytes
     }
 
-    /// Decodes a greeting; `None` if the bytes are not a valid one.
+    /// Decodes a greeting; `None` if the bytes are not a valid greeting.
     pub fn decode(bytes: &[u8; GREETING]) -> Option<Greeting> {
         let flags = u32_at(bytes, 12);
         (bytes.starts_with(MAGIC) && flags <= 3).then(|| Greeting {
@@ -380,7 +384,7 @@ impl Reply {
         bytes
     }
 
-    /// Decodes a reply; `None` if the bytes are not a valid one.
+    /// Decodes a reply; `None` if the bytes are not a valid reply.
     pub fn decode(bytes: &[u8; REPLY]) -> Option<Reply> {
         let flags = u32_at(bytes, 12);
         (bytes.starts_with(MAGIC) && flags <= 1).then(|| Reply {
@@ -400,7 +404,7 @@ impl Welcome {
         bytes
     }
 
-    /// Decodes a welcome; `None` if the bytes are not a valid one.
+    /// Decodes a welcome; `None` if the bytes are not a valid welcome.
     pub fn decode(bytes: &[u8; GREETING]) -> Option<Welcome> {
         let all = [
             Status::Welcome,
@@ -432,7 +436,7 @@ pub enum Kind {
     Write = 4,
     /// Give a new file its name.
     Commit = 5,
-    /// Remove the names of files with some prefix.
+    /// Remove the names of the files whose names begin with a prefix.
     Sweep = 6,
     /// Query the number of free bytes.
     Room = 7,
@@ -665,7 +669,7 @@ impl Listed {
 pub fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let length = (1..=MOST_NAME).contains(&name.len());
-    // A server that keeps files in a folder has its lock file there.
+    // The folder of a server has a lock file with this name.
     length && !name.starts_with('.') && name != LOCK_FILE && name.bytes().all(plain)
 }
 

@@ -1,5 +1,6 @@
 //! A tier that wraps another tier and injects faults: errors, short reads, flipped bits, and
-//! completions in any order. A script or a seed determines them, so that a failure can be repeated.
+//! completions in any order. A script or a seed determines the faults, so that a test can repeat
+//! them.
 
 use std::io;
 use std::ops::Range;
@@ -41,7 +42,7 @@ enum Order {
     Scripted(Arc<[usize]>),
 }
 
-/// A script of faults. Of several faults for a read, the first one counts.
+/// A script of faults. If several faults apply to a read, the first of them counts.
 ///
 /// ```
 /// use stratann_tier::testing::{Fault, Faults};
@@ -80,14 +81,15 @@ impl Faults {
         self
     }
 
-    /// Delivers completions in random order, also by withholding arrived ones.
+    /// Delivers completions in random order. To do so, it also withholds completions that have
+    /// arrived.
     pub fn random_order(mut self, seed: u64) -> Faults {
         self.order = Order::Random(seed);
         self
     }
 
-    /// Delivers completions in the order of a repeated script, which selects reads by age after all
-    /// reads in flight of a queue have completed.
+    /// Delivers completions in the order of a script, which is repeated. After all reads in flight
+    /// of a queue have completed, an entry of the script selects one of them by age.
     pub fn scripted_order(mut self, script: &[usize]) -> Faults {
         self.order = if script.is_empty() {
             Order::AsTheyCome
@@ -193,7 +195,8 @@ struct Held {
 struct FaultyQueue {
     inner: Box<dyn ReadQueue>,
     tier: Faulty,
-    /// The reads since the queue was last empty; tags of the inner queue are indexes into them.
+    /// The reads since the queue was last empty. Tags of the inner queue are indexes into this
+    /// list.
     sent: Vec<Sent>,
     held: Vec<Held>,
     random: Random,
@@ -257,7 +260,8 @@ impl FaultyQueue {
         held.completion
     }
 
-    /// `eager`: the caller must wait when no completion is delivered.
+    /// If `eager` is true and the inner queue is empty, delivers a completion: the caller would
+    /// wait forever.
     fn pick(&mut self, eager: bool) -> Option<Completion> {
         if self.held.is_empty() {
             return None;

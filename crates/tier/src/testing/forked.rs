@@ -11,7 +11,8 @@ pub fn forked(seconds: u32, child: impl FnOnce() -> bool) -> bool {
             unsafe { libc::alarm(seconds) };
             let said = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
             let code = i32::from(!matches!(said, Ok(true)));
-            // SAFETY: ends the process, without the cleanup that the parent will do at its own end.
+            // SAFETY: this call ends the process, without the cleanup that the parent will do at
+            // its own end.
             unsafe { libc::_exit(code) }
         }
         child => {

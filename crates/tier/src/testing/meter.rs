@@ -120,7 +120,8 @@ struct MeterQueue {
 }
 
 impl MeterQueue {
-    /// Adds the time once for each read in flight, so the sum needs no table of start times.
+    /// Adds the time since the last call once for each read in flight. So the sum needs no table of
+    /// start times.
     fn tick(&mut self, in_flight: usize) {
         if let Some(since) = &mut self.since {
             let now = Instant::now();

@@ -46,9 +46,9 @@ const SECTOR: u64 = 512;
 pub enum Failure {
     /// Every operation with a change fails with `EIO`. Reads still work.
     Io,
-    /// Operations that need space fail with `ENOSPC`, a write after its first half.
+    /// Operations that need space fail with `ENOSPC`. A write fails after its first half.
     NoSpace,
-    /// The machine crashes. In a crash image the interrupted operation may be done, undone or half
+    /// The machine crashes. In a crash image, the interrupted operation may be done, undone or half
     /// done.
     Crash,
 }
@@ -95,8 +95,8 @@ struct Disk {
 
 #[derive(Debug, Default)]
 struct State {
-    /// No file is ever removed, because a crash may undo its removal. Copies of the state share
-    /// unchanged files.
+    /// No inode is ever removed, because a crash may undo the removal of a file. Copies of the
+    /// state share unchanged inodes.
     inodes: Vec<Arc<Inode>>,
     disks: Vec<Disk>,
     operations: u64,
@@ -187,8 +187,9 @@ impl State {
         }
     }
 
-    /// Counts an operation that needs `space` bytes of the disk, if any. With `Err` the operation
-    /// has no effect. With `Fails` the machine crashes during the operation.
+    /// Counts an operation that needs `space` bytes of the disk, if any. If the result is `Err`,
+    /// the operation has no effect, except half of a write to a full disk. If the result is
+    /// `Verdict::Fails`, the operation takes effect, but its caller gets the error.
     fn change(
         &mut self,
         operation: Operation,
@@ -313,7 +314,8 @@ impl SimVolume {
         Self::of(vec![Disk::default()], None)
     }
 
-    /// A machine with `disks` empty disks, which `join` combines. Failures apply to all disks.
+    /// A machine with `disks` empty disks, which `join` combines into one volume. Failures apply to
+    /// all disks.
     pub fn joined(
         disks: usize,
         join: impl Fn(&[SimVolume]) -> Arc<dyn Volume> + Send + Sync + 'static,
@@ -369,8 +371,8 @@ impl SimVolume {
         self.lock_state().operations
     }
 
-    /// Lets `operations` more operations succeed. Then the volume fails, or crashes during the
-    /// next.
+    /// Lets `operations` more operations succeed. Then all operations fail, or the machine crashes
+    /// during the next operation.
     pub fn fail_after(&self, operations: u64, failure: Failure) {
         let mut state = self.lock_state();
         let during = u64::from(failure == Failure::Crash);
@@ -409,7 +411,8 @@ impl SimVolume {
         self.lock_state().alive("").is_err()
     }
 
-    /// An independent copy with the unsynced changes, counts and failure, but without locks.
+    /// An independent copy of the machine. It has the unsynced changes, counts and failure, but no
+    /// locks.
     pub fn fork(&self) -> SimVolume {
         let copy = self.lock_state().unlocked();
         Self::with(copy, self.join())
@@ -470,7 +473,7 @@ impl SimVolume {
         }
     }
 
-    /// `None` if the file is not empty or has other names.
+    /// The inode of an empty file with one name, and its reserved bytes; `None` for other files.
     fn inode_of_room(&self, name: &str) -> Option<(usize, u64)> {
         let state = self.lock_state();
         let inode = *state.disks[self.disk].names.get(name)?;
@@ -683,7 +686,7 @@ impl Volume for SimVolume {
                 return Err(error);
             }
         };
-        // A failed sync may have discarded some changes of names.
+        // If the sync failed, the volume may have lost some changes of names before this loop.
         for change in std::mem::take(&mut state.disks[self.disk].unsynced_names) {
             apply_name(&mut state.disks[self.disk].durable_names, &change);
         }
@@ -881,8 +884,8 @@ struct SimTier {
 }
 
 impl SimTier {
-    /// The larger of the length at opening and the current one. Reads of a truncated file report an
-    /// error.
+    /// The length at opening, or the current length if it is larger. So reads of a truncated file
+    /// report an error.
     fn now(&self) -> u64 {
         let inode = self.inode.load(Ordering::Relaxed);
         let now = self.volume.lock_state().inodes[inode].current.len() as u64;

@@ -13,7 +13,7 @@ use stratann_tier::{
 };
 use tempfile::TempDir;
 
-/// A folder outside of /tmp, which is often in memory, where direct reads are not possible.
+/// A folder outside of /tmp. Direct reads are not possible in memory, where /tmp often is.
 fn disk() -> TempDir {
     TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
@@ -63,7 +63,7 @@ fn a_file_to_the_byte() {
 #[test]
 fn a_file_in_memory_that_refuses_direct_reads() {
     let Ok(directory) = TempDir::new_in("/dev/shm") else {
-        return; // Not every machine has it.
+        return; // Not every machine has /dev/shm.
     };
     for io in [IoMode::Auto, IoMode::Pread] {
         conformance(
@@ -183,7 +183,7 @@ fn a_directory() {
 #[test]
 fn a_directory_in_memory() {
     let Ok(root) = TempDir::new_in("/dev/shm") else {
-        return; // Not every machine has it.
+        return; // Not every machine has /dev/shm.
     };
     let number = AtomicUsize::new(0);
     conformance_volume(&|| {

@@ -97,7 +97,8 @@ fn a_directory_that_cannot_be_synced_is_used_as_it_is_and_one_whose_sync_fails_i
     }
 }
 
-/// A child process, because no process can safely change its environment while it has threads.
+/// The test runs in a child process, because a process with threads cannot safely change its
+/// environment.
 #[test]
 fn without_locks_it_is_said_what_to_do_and_one_process_may_go_on() {
     const NAME: &str = "refused::without_locks_it_is_said_what_to_do_and_one_process_may_go_on";

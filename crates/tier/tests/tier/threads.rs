@@ -226,7 +226,8 @@ fn where_the_ring_is_forbidden_the_pool_reads() {
     );
 }
 
-/// A separate process, because no process can safely change its environment while it has threads.
+/// The test runs in a child process, because a process with threads cannot safely change its
+/// environment.
 #[test]
 fn the_environment_overrides_auto_only() {
     const NAME: &str = "threads::the_environment_overrides_auto_only";

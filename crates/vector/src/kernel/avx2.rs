@@ -20,8 +20,8 @@ pub(crate) unsafe fn sum_of_eight(a: __m256) -> f32 {
     }
 }
 
-// SAFETY of all blocks below: the caller's promise is that the processor has the instruction set
-// and that the pointers have the elements that `Lanes` says.
+// SAFETY of all blocks below: the caller promises that the processor has the instruction set, and
+// that the pointers have the elements that `Lanes` describes. Comments name the accessed bytes.
 impl Lanes for Avx2 {
     type F = [__m256; 2];
     type W = [__m256i; 2];
@@ -42,7 +42,7 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     unsafe fn load_part(p: *const u8, n: usize) -> Self::F {
-        // SAFETY: `4 * n` bytes; then 64 of our own.
+        // SAFETY: `4 * n` bytes, then the 64 bytes of the copy.
         unsafe { Self::load(padded::<64>(p, 4 * n).as_ptr()) }
     }
 
@@ -59,13 +59,13 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     unsafe fn load_half_part(p: *const u8, n: usize) -> Self::F {
-        // SAFETY: `2 * n` bytes; then 32 of our own.
+        // SAFETY: `2 * n` bytes, then the 32 bytes of the copy.
         unsafe { Self::load_half(padded::<32>(p, 2 * n).as_ptr()) }
     }
 
     #[inline(always)]
     unsafe fn store(p: *mut f32, a: Self::F) {
-        // SAFETY: room for 64 bytes.
+        // SAFETY: space for 64 bytes.
         unsafe {
             _mm256_storeu_ps(p, a[0]);
             _mm256_storeu_ps(p.add(8), a[1]);
@@ -182,7 +182,7 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     unsafe fn load_u8_part(p: *const u8, n: usize) -> Self::W {
-        // SAFETY: `n` bytes; then 32 of our own.
+        // SAFETY: `n` bytes, then the 32 bytes of the copy.
         unsafe { Self::load_u8(padded::<32>(p, n).as_ptr()) }
     }
 
@@ -199,7 +199,7 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     unsafe fn load_i8_part(p: *const u8, n: usize) -> Self::W {
-        // SAFETY: `n` bytes; then 32 of our own.
+        // SAFETY: `n` bytes, then the 32 bytes of the copy.
         unsafe { Self::load_i8(padded::<32>(p, n).as_ptr()) }
     }
 
@@ -242,7 +242,7 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     unsafe fn narrow_squares(sums: Self::I, a: *const u8, b: *const u8) -> Self::I {
-        // SAFETY: 64 bytes each.
+        // SAFETY: 64 bytes at `a`, and 64 at `b`.
         unsafe {
             [
                 add_narrow(sums[0], a, b),
@@ -274,22 +274,22 @@ impl Lanes for Avx2 {
             // SAFETY: `i < n`: a byte of code, and a row of the table.
             *x = unsafe { *table.add(i * 256 + usize::from(*code.add(i))) };
         }
-        // SAFETY: 64 bytes of our own.
+        // SAFETY: the 64 bytes of `out`.
         unsafe { Self::load(out.as_ptr().cast()) }
     }
 
     #[inline(always)]
     fn prefetch(p: *const u8) {
-        // SAFETY: a hint, which never faults.
+        // SAFETY: a prefetch is a hint, which never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
     }
 }
 
-/// `sums` plus the squares of 32 differences of `i8`, each from -127 to 127: two such squares fit
-/// 16 bits.
+/// Adds the squares of 32 differences of `i8` to `sums`. Each difference is from -127 to 127, so
+/// the sum of two squares fits 16 bits.
 ///
 /// # Safety
-/// The processor has AVX2; 32 bytes each.
+/// The processor has AVX2; `a` and `b` point to 32 bytes.
 #[inline(always)]
 unsafe fn add_narrow(sums: __m256i, a: *const u8, b: *const u8) -> __m256i {
     // SAFETY: the caller's promise.

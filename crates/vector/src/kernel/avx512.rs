@@ -12,9 +12,9 @@ fn low_bits(n: usize) -> u32 {
     (1u32 << n) - 1
 }
 
-// SAFETY of all blocks below: the caller's promise is that the processor has the instruction set
-// and that the pointers have the elements that `Lanes` says; masked loads do not touch the bytes
-// that their mask leaves out.
+// SAFETY of all blocks below: the caller promises that the processor has the instruction set, and
+// that the pointers have the elements that `Lanes` describes. Comments name the accessed bytes.
+// Masked loads do not touch the bytes that their mask leaves out.
 impl Lanes for Avx512 {
     type F = __m512;
     type W = __m512i;
@@ -53,7 +53,7 @@ impl Lanes for Avx512 {
 
     #[inline(always)]
     unsafe fn store(p: *mut f32, a: __m512) {
-        // SAFETY: room for 64 bytes.
+        // SAFETY: space for 64 bytes.
         unsafe { _mm512_storeu_ps(p, a) }
     }
 
@@ -168,7 +168,7 @@ impl Lanes for Avx512 {
 
     #[inline(always)]
     unsafe fn narrow_squares(sums: __m512i, a: *const u8, b: *const u8) -> __m512i {
-        // SAFETY: 64 bytes each.
+        // SAFETY: 64 bytes at `a`, and 64 at `b`.
         unsafe {
             let (a, b) = (_mm512_loadu_si512(a.cast()), _mm512_loadu_si512(b.cast()));
             add_narrow(sums, _mm512_sub_epi8(a, b))
@@ -178,7 +178,7 @@ impl Lanes for Avx512 {
     #[inline(always)]
     unsafe fn narrow_squares_part(sums: __m512i, a: *const u8, b: *const u8, n: usize) -> __m512i {
         let mask: __mmask64 = (1 << n) - 1;
-        // SAFETY: `n` bytes are loaded from each; bytes outside of the mask are zero in both.
+        // SAFETY: `n` bytes at `a`, and `n` at `b`. The bytes outside of the mask are zero in both.
         unsafe {
             let (a, b) = (
                 _mm512_maskz_loadu_epi8(mask, a.cast()),
@@ -213,12 +213,13 @@ impl Lanes for Avx512 {
 
     #[inline(always)]
     fn prefetch(p: *const u8) {
-        // SAFETY: a hint, which never faults.
+        // SAFETY: a prefetch is a hint, which never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
     }
 }
 
-/// `sums` plus the squares of 64 differences from -127 to 127: two such squares fit 16 bits.
+/// Adds the squares of 64 differences to `sums`. Each difference is from -127 to 127, so the sum of
+/// two squares fits 16 bits.
 #[inline(always)]
 unsafe fn add_narrow(sums: __m512i, differences: __m512i) -> __m512i {
     // SAFETY: the caller has the instruction set.

@@ -11,17 +11,17 @@
 //!   result = tree: 16 -> 8 -> 4 -> 2 -> 1 lanes, lower half + upper half
 //! ```
 //!
-//! Products are rounded before they are added: fused multiply-add would have to be emulated on
-//! processors without it. A sum starts from +0.0 and is never -0.0, so the zeros of a masked tail
-//! change nothing.
+//! Each product is rounded before it is added, because processors without fused multiply-add would
+//! have to emulate that instruction. A sum starts from +0.0 and is never -0.0. So the zeros that
+//! fill up the last load of a row change nothing.
 //!
-//! If sums in f32 overflow or underflow in a cosine, or their infinities cancel, a cold function
-//! sums again in f64. So **no distance of finite rows is NaN**. A distance beyond the range of f32
-//! is infinite.
+//! If infinities cancel in a sum of f32, or a sum for a cosine overflows or underflows, a cold
+//! function sums again in f64. So **no distance of finite rows is NaN**. A distance beyond the
+//! range of f32 is infinite.
 //!
-//! Every function here is `inline(always)`, into functions that enable the instruction set (see
-//! `routines!`). A closure would be compiled without the instruction set, so no closure computes
-//! with lanes.
+//! Every function here that computes with lanes is `inline(always)`, into functions that enable the
+//! instruction set (see `routines!`). A closure would be compiled without the instruction set, so
+//! no closure computes with lanes.
 
 use std::ops::RangeInclusive;
 
@@ -37,7 +37,7 @@ const NARROW_BLOCK: usize = 64;
 const EXACT_RUN: usize = 16 * 1024;
 
 /// The number of rows that a gather prefetches, and the bytes of each row, before the processor's
-/// own prefetcher continues. With 4 rows, a gather is slower; 8 to 16 rows are equal.
+/// own prefetcher continues. A gather is slower with 4 rows, and equally fast with 8 to 16 rows.
 pub(crate) const ROWS_AHEAD: usize = 8;
 const BYTES_AHEAD: usize = 512;
 
@@ -77,7 +77,7 @@ pub(crate) trait Lanes {
     unsafe fn sum(a: Self::F) -> f32;
 
     unsafe fn splat_index(x: u32) -> Self::X;
-    /// Lanes where `a < least` get `a` and `group`; the others are unchanged.
+    /// The lanes with `a < least` get `a` and `group`. The other lanes are unchanged.
     unsafe fn lesser(least: Self::F, of: Self::X, a: Self::F, group: u32) -> (Self::F, Self::X);
     /// The least value, and the lowest `of * 16 + lane` of the lanes that have it.
     unsafe fn least(least: Self::F, of: Self::X) -> (f32, u32);
@@ -98,19 +98,21 @@ pub(crate) trait Lanes {
     unsafe fn total(sums: Self::I) -> i32;
     /// `sums` plus the squares `(a - b)^2` of 64 `i8` at `a` and `b`, which differ by at most 127.
     unsafe fn narrow_squares(sums: Self::I, a: *const u8, b: *const u8) -> Self::I;
-    /// The same for `n` `i8`, `0 < n < 64`.
+    /// Like `narrow_squares`, for `n` `i8`, `0 < n < 64`.
     #[inline(always)]
     unsafe fn narrow_squares_part(sums: Self::I, a: *const u8, b: *const u8, n: usize) -> Self::I {
-        // SAFETY: `n` bytes each; then 64 of our own, which are the same from `n` on.
+        // SAFETY: `a` and `b` have `n` bytes. The copies have 64 bytes, which are zero from `n` on.
         unsafe {
             let (a, b) = (padded::<64>(a, n), padded::<64>(b, n));
             Self::narrow_squares(sums, a.as_ptr(), b.as_ptr())
         }
     }
 
-    /// Lane `i`: `table[i * 256 + code[i]]`, from 16 bytes at `code` and 16 * 256 floats.
+    /// Lane `i` is `table[i * 256 + code[i]]`. Reads 16 bytes at `code` and 16 * 256 floats at
+    /// `table`.
     unsafe fn look_up(table: *const f32, code: *const u8) -> Self::F;
-    /// The same for `n` lanes, `0 < n < 16`, then zeros; from `n` bytes and `n` * 256 floats.
+    /// Like `look_up` for `n` lanes, `0 < n < 16`, then zeros. Reads `n` bytes and `n` * 256
+    /// floats.
     unsafe fn look_up_part(table: *const f32, code: *const u8, n: usize) -> Self::F;
 
     /// Prefetches the cache line at `p`, which may be any address.
@@ -411,8 +413,8 @@ impl<R: FloatRow> Measure for FloatCosine<R> {
     }
 }
 
-/// The squared lengths that are accurate if summed in f32. By the inequality of Cauchy and Schwarz,
-/// products of such rows are accurate too.
+/// The range of squared lengths that are accurate if summed in f32. By the inequality of Cauchy and
+/// Schwarz, the inner product of two rows with such lengths is accurate too.
 const EXACT_SQUARES: RangeInclusive<f32> = 1e-27..=1e38;
 
 /// `1 - ab / sqrt(aa * bb)`. A zero vector is at distance 1 from every vector.
@@ -430,7 +432,7 @@ fn cosine_distance(ab: f64, aa: f64, bb: f64) -> f32 {
 pub(crate) struct Integer<R, T>(std::marker::PhantomData<(R, T)>);
 
 impl<R: IntegerRow, T: Term> Integer<R, T> {
-    /// The sum over elements `first` to below `end`, which exist and are at most [`EXACT_RUN`].
+    /// The sum over the elements `first..end`, which exist and are at most [`EXACT_RUN`] elements.
     #[inline(always)]
     unsafe fn run<L: Lanes>(a: *const u8, b: *const u8, first: usize, end: usize) -> i64 {
         // SAFETY: the blocks cover the elements from `first` to below `end` and no others.
@@ -515,7 +517,7 @@ pub(crate) struct IntegerCosine<R>(std::marker::PhantomData<R>);
 impl<R: IntegerRow> Measure for IntegerCosine<R> {
     #[inline(always)]
     unsafe fn distance<L: Lanes>(a: *const u8, b: *const u8, dim: usize) -> f32 {
-        // SAFETY: as above.
+        // SAFETY: the blocks in a run cover the elements below `dim` and no others.
         unsafe {
             let (mut total_ab, mut total_aa, mut total_bb) = (0i64, 0i64, 0i64);
             let mut i = 0;
@@ -594,12 +596,13 @@ pub(crate) unsafe fn gather<L: Lanes, M: Measure>(
 /// Distances from `query` to the first `out.len()` rows.
 ///
 /// # Safety
-/// As for [`gather`], for the rows below `out.len()`.
+/// The conditions of [`gather`] hold for the rows below `out.len()`.
 #[inline(always)]
 pub(crate) unsafe fn dense<L: Lanes, M: Measure>(query: *const u8, rows: Rows, out: &mut [f32]) {
     let mut row = rows.start;
     for distance in out {
-        // SAFETY: the caller's promise. No prefetch: the processor sees that rows are adjacent.
+        // SAFETY: the caller's promise. There is no prefetch, because the processor recognises
+        // adjacent rows.
         *distance = unsafe { M::distance::<L>(query, row, rows.dim) };
         row = row.wrapping_add(rows.bytes);
     }

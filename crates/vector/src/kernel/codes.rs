@@ -1,17 +1,18 @@
-//! The kernels of product quantisation, by the rules of [`super::body`]. If a point is compared
-//! with centroids, the 16 lanes are 16 centroids, and the components are added one after the other.
-//! A score adds entry `j` of a table to lane `j % 16`, and then adds the lanes by the tree.
+//! The kernels of product quantisation. To compare a point with centroids, each of the 16 lanes has
+//! one centroid, and the components are added one after the other. A score adds entry `j` of a
+//! table to lane `j % 16`, and then adds the lanes by the tree of [`super::body`].
 
 use super::body::{LANES, Lanes, ROWS_AHEAD, prefetch_row};
 
 pub(crate) const BLOCK: usize = 1024;
 
-/// `out[i]` is the sum over `j < code_bytes` of `table[j * 256 + code[j]]` with code number
-/// `ids[i]`.
+/// `out[i]` is the sum over `j < code_bytes` of `table[j * 256 + code[j]]`, where `code` is code
+/// number `ids[i]`.
 ///
 /// # Safety
-/// The processor has the instruction set; `table` has `code_bytes * 256` floats, more than none;
-/// `codes` has `code_bytes` bytes for each of `ids`; `out` is as long as `ids`.
+/// The processor has the instruction set; `table` has `code_bytes * 256` floats, and `code_bytes`
+/// is not 0; `codes` has a code of `code_bytes` bytes for each number in `ids`; `out` is as long as
+/// `ids`.
 #[inline(always)]
 pub(crate) unsafe fn score<L: Lanes>(
     table: *const f32,
@@ -53,7 +54,8 @@ pub(crate) struct Codebook {
     pub(crate) width: usize,
 }
 
-/// Calls `$body` with the width as a type: a constant unrolls the loops.
+/// Evaluates `$body` with the width as a type, because the compiler unrolls loops of constant
+/// length.
 macro_rules! by_width {
     ($width:expr, $W:ident => $body:expr) => {
         match $width {
@@ -141,12 +143,13 @@ pub(crate) struct Points {
     pub(crate) count: usize,
 }
 
-/// Writes the lowest number of the nearest centroids of point `i` to `codes[i * code_stride]`, and
-/// its squared distance to `distances[i]`, unless `distances` is null.
+/// Writes the number of the centroid that is nearest to point `i` to `codes[i * code_stride]`; of
+/// several equally near ones, the lowest number. Unless `distances` is null, writes the squared
+/// distance to `distances[i]`.
 ///
 /// # Safety
 /// The processor has the instruction set; `book` and `points` are as their types describe; `codes`
-/// and `distances` have room.
+/// and `distances` have space for all points.
 #[inline(always)]
 pub(crate) unsafe fn assign<L: Lanes>(
     book: Codebook,
@@ -172,7 +175,8 @@ unsafe fn assign_width<L: Lanes, W: Width>(
     distances: *mut f32,
 ) {
     for i in 0..points.count {
-        // SAFETY: the caller's promise, for point `i`; 16 groups of 16 centroids.
+        // SAFETY: the caller's promise, for point `i`. The 16 groups have the 256 centroids of the
+        // book.
         unsafe {
             let point = points.start.add(i * points.stride);
             let (mut least, mut of) = (L::splat(f32::INFINITY), L::splat_index(0));
@@ -193,7 +197,7 @@ unsafe fn assign_width<L: Lanes, W: Width>(
 ///
 /// # Safety
 /// The processor has the instruction set; `book` and `point` are as for [`to_group`]; `out` has
-/// room for 256.
+/// space for 256 floats.
 #[inline(always)]
 pub(crate) unsafe fn squares<L: Lanes>(
     book: Codebook,
@@ -229,14 +233,14 @@ pub(crate) unsafe fn negated_products<L: Lanes>(book: Codebook, point: *const f3
     })
 }
 
-/// Lowers `least[i]` to the squared distance between point `i` and `centre` if smaller, and sums
-/// `least` over blocks of [`BLOCK`] points. Component `j` of point `i` is at `transposed[j * count
-/// + i]`.
+/// If the squared distance between point `i` and `centre` is below `least[i]`, lowers `least[i]` to
+/// it. Then sums `least` over each block of [`BLOCK`] points. Component `j` of point `i` is at
+/// `transposed[j * count + i]`.
 ///
 /// # Safety
 /// The processor has the instruction set; `count` is a multiple of 16; `transposed` has `count *
-/// width` floats, `centre` has `width`, `least` has `count`, and `sums` has one for each block
-/// begun.
+/// width` floats, `centre` has `width`, and `least` has `count`; `sums` has one for each block,
+/// including an incomplete last block.
 #[inline(always)]
 pub(crate) unsafe fn approach<L: Lanes>(
     transposed: *const f32,
@@ -249,7 +253,8 @@ pub(crate) unsafe fn approach<L: Lanes>(
     let mut first = 0;
     while first < count {
         let end = count.min(first + BLOCK);
-        // SAFETY: the caller's promise: `i` is a multiple of 16 below `count`, for 16 floats.
+        // SAFETY: the caller's promise. `i` is a multiple of 16 below `count`, so 16 floats follow
+        // from `i` on.
         unsafe {
             let mut sum = L::splat(0.0);
             let mut i = first;

@@ -38,8 +38,8 @@ struct Shapes {
 
 const METRICS: usize = Metric::ALL.len();
 
-/// All functions of one instruction set, with the conditions of the functions of the same names in
-/// [`body`] and [`codes`].
+/// All functions of one instruction set. Each function has the safety conditions of the function
+/// with the same name in [`body`] or [`codes`].
 pub(crate) struct Routines {
     /// Indexed by the code of the element type, then by the code of the metric.
     shapes: [[Shapes; METRICS]; Element::ALL.len()],
@@ -61,7 +61,8 @@ macro_rules! routines {
 
             $(#[target_feature(enable = $features)])?
             unsafe fn distance<M: Measure>(a: *const u8, b: *const u8, dim: usize) -> f32 {
-                // SAFETY: the caller's promise, the same as of the body; so below.
+                // SAFETY: the caller promises the conditions of the called function. This is true
+                // below, too.
                 unsafe { M::distance::<$lanes>(a, b, dim) }
             }
 
@@ -301,12 +302,13 @@ impl Kernel {
             bytes: self.row_bytes,
             dim: self.dim,
         };
-        // SAFETY: the query has `dim` elements; each id is that of a whole row in `rows`; `out` is
-        // as long as `ids`; the processor has the instruction set.
+        // SAFETY: the query has `dim` elements; each id is the number of a whole row in `rows`;
+        // `out` is as long as `ids`; the processor has the instruction set.
         unsafe { (self.shapes.gather)(query.as_ptr(), rows, ids, out) }
     }
 
-    /// Computes the distances from `query` to consecutive rows; `out[i]` gets that to row `i`.
+    /// Computes the distances from `query` to consecutive rows. `out[i]` gets the distance to row
+    /// `i`.
     ///
     /// # Panics
     /// Panics if a length is wrong.
@@ -344,7 +346,8 @@ impl fmt::Debug for Kernel {
     }
 }
 
-/// This pass has no branches, and the loop after it then needs no bounds checks.
+/// Whether all ids are below `count`. This loop has no branches, and spares the caller's loop the
+/// bounds checks.
 #[inline]
 pub(crate) fn all_below(ids: &[u32], count: usize) -> bool {
     ids.is_empty() || (ids.iter().fold(0, |most, id| most.max(*id)) as usize) < count

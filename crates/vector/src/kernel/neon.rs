@@ -6,9 +6,9 @@ use super::body::{LANES, Lanes, halves, padded};
 
 pub(crate) struct Neon;
 
-// SAFETY of all blocks below: the caller's promise is that the processor has the instruction set
-// and that the pointers have the elements that `Lanes` says. Loads are by bytes, which need no
-// alignment.
+// SAFETY of all blocks below: the caller promises that the processor has the instruction set, and
+// that the pointers have the elements that `Lanes` describes. Comments name the accessed bytes.
+// Loads are by bytes, which need no alignment.
 impl Lanes for Neon {
     type F = [float32x4_t; 4];
     type W = [int16x8_t; 4];
@@ -36,7 +36,7 @@ impl Lanes for Neon {
 
     #[inline(always)]
     unsafe fn load_part(p: *const u8, n: usize) -> Self::F {
-        // SAFETY: `4 * n` bytes; then 64 of our own.
+        // SAFETY: `4 * n` bytes, then the 64 bytes of the copy.
         unsafe { Self::load(padded::<64>(p, 4 * n).as_ptr()) }
     }
 
@@ -57,13 +57,13 @@ impl Lanes for Neon {
 
     #[inline(always)]
     unsafe fn load_half_part(p: *const u8, n: usize) -> Self::F {
-        // SAFETY: `2 * n` bytes; then 64 of our own.
+        // SAFETY: `2 * n` bytes, then the 64 bytes of the copy.
         unsafe { Self::load(halves(p, n).as_ptr().cast()) }
     }
 
     #[inline(always)]
     unsafe fn store(p: *mut f32, a: Self::F) {
-        // SAFETY: room for 64 bytes.
+        // SAFETY: space for 64 bytes.
         unsafe {
             vst1q_f32(p, a[0]);
             vst1q_f32(p.add(4), a[1]);
@@ -113,7 +113,7 @@ impl Lanes for Neon {
 
     #[inline(always)]
     unsafe fn min(a: Self::F, b: Self::F) -> Self::F {
-        // SAFETY: as above. A comparison and a selection, because FMIN treats NaN differently.
+        // SAFETY: as above. The code compares and selects, because FMIN treats NaN differently.
         unsafe {
             [
                 vbslq_f32(vcltq_f32(a[0], b[0]), a[0], b[0]),
@@ -195,7 +195,7 @@ impl Lanes for Neon {
 
     #[inline(always)]
     unsafe fn load_u8_part(p: *const u8, n: usize) -> Self::W {
-        // SAFETY: `n` bytes; then 32 of our own.
+        // SAFETY: `n` bytes, then the 32 bytes of the copy.
         unsafe { Self::load_u8(padded::<32>(p, n).as_ptr()) }
     }
 
@@ -215,7 +215,7 @@ impl Lanes for Neon {
 
     #[inline(always)]
     unsafe fn load_i8_part(p: *const u8, n: usize) -> Self::W {
-        // SAFETY: `n` bytes; then 32 of our own.
+        // SAFETY: `n` bytes, then the 32 bytes of the copy.
         unsafe { Self::load_i8(padded::<32>(p, n).as_ptr()) }
     }
 
@@ -264,8 +264,8 @@ impl Lanes for Neon {
     #[inline(always)]
     unsafe fn narrow_squares(mut sums: Self::I, a: *const u8, b: *const u8) -> Self::I {
         for (i, sum) in sums.iter_mut().enumerate() {
-            // SAFETY: 16 of the 64 bytes each. Two squares of differences from 0 to 127 fit 16
-            // bits.
+            // SAFETY: 16 of the 64 bytes at `a`, and of those at `b`. The sum of two squares of
+            // differences from 0 to 127 fits 16 bits.
             unsafe {
                 let (a, b) = (
                     vld1q_s8(a.add(16 * i).cast()),
@@ -293,20 +293,22 @@ impl Lanes for Neon {
             // SAFETY: `i < n`: a byte of code, and a row of the table.
             *x = unsafe { *table.add(i * 256 + usize::from(*code.add(i))) };
         }
-        // SAFETY: 64 bytes of our own.
+        // SAFETY: the 64 bytes of `out`.
         unsafe { Self::load(out.as_ptr().cast()) }
     }
 
     #[inline(always)]
     fn prefetch(p: *const u8) {
-        // SAFETY: a hint, which never faults, and touches no memory or register of the compiler.
+        // SAFETY: a prefetch is a hint. It never faults, and touches no memory or register of the
+        // compiler.
         unsafe {
             std::arch::asm!("prfm pldl1keep, [{}]", in(reg) p, options(nostack, preserves_flags, readonly));
         }
     }
 }
 
-/// By the arithmetic of `half_to_f32`. The intrinsic is newer than the oldest supported compiler.
+/// Converts with the arithmetic of `half_to_f32`. The intrinsic is newer than the oldest supported
+/// compiler.
 #[inline(always)]
 unsafe fn widen_half(half: uint16x4_t) -> float32x4_t {
     // SAFETY: the caller has the instruction set.

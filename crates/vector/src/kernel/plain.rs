@@ -54,7 +54,7 @@ impl Lanes for Plain {
 
     #[inline(always)]
     unsafe fn store(p: *mut f32, a: Self::F) {
-        // SAFETY: the caller's promise: room for 16 floats.
+        // SAFETY: the caller's promise: space for 16 floats.
         unsafe { p.cast::<Self::F>().write_unaligned(a) }
     }
 
@@ -177,7 +177,7 @@ impl Lanes for Plain {
 
     #[inline(always)]
     unsafe fn narrow_squares(sums: Self::I, a: *const u8, b: *const u8) -> Self::I {
-        // SAFETY: 64 bytes each, 32 at a time.
+        // SAFETY: 64 bytes at `a`, and 64 at `b`, 32 at a time.
         unsafe {
             let first = Self::sub_wide(Self::load_i8(a), Self::load_i8(b));
             let then = Self::sub_wide(Self::load_i8(a.add(32)), Self::load_i8(b.add(32)));
@@ -206,7 +206,8 @@ impl Lanes for Plain {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: a hint, which never faults; SSE is part of the baseline of x86-64.
+            // SAFETY: a prefetch is a hint, which never faults. SSE is part of the baseline of
+            // x86-64.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
         }
         #[cfg(not(target_arch = "x86_64"))]

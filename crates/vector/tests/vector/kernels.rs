@@ -4,7 +4,8 @@ use half::f16;
 use proptest::prelude::*;
 use stratann_vector::{Element, InstructionSet, Kernel, Metric, to_f32};
 
-/// By definition, in f64, with the sum of the magnitudes of the terms, which bounds the error.
+/// The distance by definition, in f64, and the sum of the magnitudes of its terms, which bounds the
+/// error.
 fn oracle(metric: Metric, a: &[f32], b: &[f32]) -> (f64, f64) {
     let pairs = || a.iter().zip(b).map(|(x, y)| (f64::from(*x), f64::from(*y)));
     match metric {

@@ -142,7 +142,8 @@ fn above(number: i32) -> u32 {
     (number ^ number >> 31) as u32
 }
 
-/// An f16 must represent `value`, not as a subnormal. A larger value becomes the largest f16.
+/// The bits of `value` as an f16. A value above the largest f16 becomes the largest f16. Other
+/// values must be normal numbers of f16.
 #[inline(always)]
 pub(super) fn f16_bits(value: f32) -> u16 {
     const LARGEST: u32 = 0x7bff;

@@ -9,7 +9,7 @@ fn shape(largest: usize) -> SlottedShape {
     SlottedShape::running_on(Element::F32, 1536, 64, largest).unwrap()
 }
 
-/// The bytes that a page has for a new record. The next constant: for the rest of a record.
+/// The bytes that a page has for a new record. `GOING_ON` is for the rest of a record.
 const ROOM: usize = BLOCK - 28;
 const GOING_ON: usize = ROOM - 4;
 

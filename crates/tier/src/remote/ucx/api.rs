@@ -23,7 +23,8 @@ pub(super) type Endpoint = *mut c_void;
 pub(super) type Memory = *mut c_void;
 pub(super) type Key = *mut c_void;
 pub(super) type Config = *mut c_void;
-/// Null: complete. Otherwise an error ([`error_of`]), or a request that the caller must free.
+/// Null means that the operation is complete. Otherwise an error ([`error_of`]), or a request that
+/// the caller must free.
 pub(super) type StatusPointer = *mut c_void;
 
 pub(super) const API: (c_uint, c_uint) = (1, 13);
@@ -73,8 +74,8 @@ pub(super) const EP_ADDRESS: u64 = 1;
 pub(super) const EP_ERROR_MODE: u64 = 1 << 1;
 pub(super) const EP_ERROR_HANDLER: u64 = 1 << 2;
 
-/// Transports through shared memory do not notice the end of the other side (1.13), and need this
-/// mode, in which pending operations do not fail.
+/// Pending operations do not fail if the other side ends. Transports through shared memory, which
+/// do not notice that end, need this mode (1.13).
 pub(super) const ERRORS_NONE: c_int = 0;
 pub(super) const ERRORS_PEER: c_int = 1;
 
@@ -106,7 +107,8 @@ pub(super) const MAP_FLAGS: u64 = 1 << 2;
 pub(super) const MAP_PROTECTION: u64 = 1 << 3;
 /// This process reads and writes. Other processes only read, if the transport can enforce that.
 pub(super) const PROTECTION_OTHERS_READ: c_uint = 1 | 1 << 1 | 1 << 8;
-/// The library allocates the memory, if possible such that other processes can read it alone.
+/// The library allocates the memory. If possible, other processes can read this memory and no
+/// other.
 pub(super) const MAP_ALLOCATE: c_uint = 1 << 1;
 
 /// `ucp_mem_map_params_t`
@@ -177,8 +179,8 @@ macro_rules! functions {
             fn of(library: &Library) -> Result<Functions, libloading::Error> {
                 Ok(Functions {
                     // SAFETY: the type is the one declared in the header of API version 1.13. Later
-                    // versions keep it: a library with another binary interface would have another
-                    // file name. The library is never unloaded.
+                    // versions keep this type: a library with another binary interface would have
+                    // another file name. The library is never unloaded.
                     $($name: unsafe { *library.get(stringify!($name))? },)*
                 })
             }

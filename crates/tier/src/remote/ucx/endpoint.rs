@@ -10,12 +10,12 @@ use super::{Worker, api};
 
 const CLOSING: Duration = Duration::from_millis(500);
 
-/// A connection of a worker to another one, [closed](Self::close) before the worker is dropped, and
-/// dropped after it.
+/// A connection of a worker to another worker. It is [closed](Self::close) before its own worker is
+/// dropped, and dropped after this worker.
 pub(super) struct Endpoint {
     raw: api::Endpoint,
     notices: bool,
-    /// [`api::OK`] without a failure. While the worker lives, the library may write here.
+    /// The status of a failure, or [`api::OK`]. While the worker lives, the library may write here.
     failed: Arc<AtomicI8>,
 }
 
@@ -28,8 +28,8 @@ pub(super) fn padded(bytes: &[u8]) -> Vec<u8> {
 }
 
 extern "C" fn note(of: *mut c_void, _: api::Endpoint, status: api::Status) {
-    // SAFETY: the pointer is the number of an endpoint, which lives as long as its worker; only the
-    // library calls this, with that pointer.
+    // SAFETY: the pointer leads to the field `failed` of an endpoint, which lives as long as its
+    // worker. Only the library calls this function, with that pointer.
     let failed = unsafe { &*of.cast::<AtomicI8>() };
     failed.store(status, Ordering::SeqCst);
 }
@@ -89,7 +89,7 @@ impl Endpoint {
         worker.functions().check("reach the other side", failed)
     }
 
-    /// Does not wait for the other side. Afterwards the connection must not be used.
+    /// Closes the connection without waiting for the other side. Afterwards it must not be used.
     pub(super) fn close(&self, worker: &Worker) {
         // If UCX does not notice the end of the other side, it cannot force a close.
         if !self.notices {
@@ -97,17 +97,18 @@ impl Endpoint {
         }
         let functions = worker.functions();
         let params = api::RequestParams::new(api::CLOSE_FORCE);
-        // SAFETY: the endpoint is this worker's, and not used any more.
+        // SAFETY: the endpoint belongs to this worker, and is not used any more.
         let closing = unsafe { (functions.ucp_ep_close_nbx)(self.raw, &params) };
         if !closing.is_null() && api::error_of(closing).is_none() {
             let until = Instant::now() + CLOSING;
-            // SAFETY: the request is the library's until it is freed below.
+            // SAFETY: the library owns the request until it is freed below.
             while unsafe { (functions.ucp_request_check_status)(closing) } == api::IN_PROGRESS
                 && Instant::now() < until
             {
                 worker.progress();
             }
-            // SAFETY: nothing else refers to it. A request in progress is freed when it is done.
+            // SAFETY: no other code refers to the request. If it is in progress, the library frees
+            // it when it is done.
             unsafe { (functions.ucp_request_free)(closing) };
         }
     }

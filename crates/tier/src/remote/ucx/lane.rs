@@ -34,9 +34,9 @@ pub(in crate::remote) struct Lane {
     failed: Option<Fault>,
 }
 
-/// Its drop closes the connection without waiting for the server, which may no longer exist.
+/// Dropping it closes the connection without waiting for the server, which may no longer exist.
 struct Connection {
-    /// Declared before the endpoint, to which the worker may report failures until its drop.
+    /// Declared before the endpoint, to which the worker may report failures until it is dropped.
     worker: Worker,
     endpoint: Option<(Vec<u8>, Endpoint)>,
     files: HashMap<u64, Reached>,
@@ -175,9 +175,9 @@ impl Lane {
         }
         let params = api::RequestParams::new(0);
         // SAFETY: the endpoint and the key live as long as the lane. The block has `len` bytes at
-        // its target, which no code reads while it is in `running`. It leaves `running` when the
-        // request is done, or after the worker is destroyed. The range was checked against the
-        // file's length.
+        // its target, and no code reads them while the block is in `running`. The block leaves
+        // `running` when the request is done, or after the worker is destroyed. The range was
+        // checked against the file's length.
         let request = unsafe {
             (self.connection.worker.functions().ucp_get_nbx)(
                 endpoint.raw(),
@@ -225,7 +225,7 @@ impl Lane {
             let request = self.running[at].request;
             let status = match request.is_null() {
                 true => api::IN_PROGRESS,
-                // SAFETY: the request is the library's until it is freed, below or in `end`.
+                // SAFETY: the library owns the request until it is freed, below or in `end`.
                 false => unsafe { (functions.ucp_request_check_status)(request) },
             };
             match status {

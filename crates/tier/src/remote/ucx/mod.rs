@@ -14,11 +14,11 @@
 //! TCP connection ends, the server closes the files, and all reads fail at once. Between servers of
 //! DistVS, `stream.rs` carries bytes in both directions.
 //!
-//! **UCX has no authentication.** If a network card performs the reads, any process with the key of
-//! a piece of memory (32 bits) can read it. So UCX, like RDMA, is for machines that trust each
-//! other. To a server on loopback, both sides use only the loopback device, unless
-//! `UCX_NET_DEVICES` names others. The client passes address and keys to UCX only after the server
-//! has proved that it knows the secret.
+//! **UCX has no authentication.** If a network card performs the reads, any process that knows the
+//! 32-bit key of a piece of memory can read this memory. So UCX, like RDMA, is for machines that
+//! trust each other. If the server is on loopback, both sides use only the loopback device, unless
+//! `UCX_NET_DEVICES` names other devices. The client passes address and keys to UCX only after the
+//! server has proved that it knows the secret.
 //!
 //! **TCP needs an explicit setting** (`UCX_TLS`), for trials without an RDMA card: any process that
 //! reaches UCX's port can read *all* memory of the server, unencrypted. If a client is killed while
@@ -64,7 +64,7 @@ fn warn_of_tcp(what: &str) {
     }
 }
 
-/// The functions of UCX do not report whether it uses TCP (1.13).
+/// Whether a value of `UCX_TLS` allows TCP. UCX 1.13 has no function that reports this.
 fn lets_tcp_in(transports: &str) -> bool {
     let has = |list: &str, names: &[&str]| {
         // A name that begins with `\` means one transport, not a group.
@@ -84,7 +84,7 @@ struct Context {
 
 // SAFETY: the library locks a context for workers of several threads (`mt_workers_shared`).
 unsafe impl Send for Context {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Context {}
 
 impl Context {
@@ -106,7 +106,7 @@ impl Context {
             let set =
                 unsafe { (functions.ucp_config_modify)(config, name.as_ptr(), value.as_ptr()) };
             if let Err(error) = functions.check("apply a setting", set) {
-                // SAFETY: they were read above, and are not used any more.
+                // SAFETY: the settings were read above, and are not used any more.
                 unsafe { (functions.ucp_config_release)(config) };
                 return Err(error);
             }
@@ -129,9 +129,9 @@ impl Context {
         };
         let mut raw = null_mut();
         let (major, minor) = api::API;
-        // SAFETY: the parameters are those of this version; the settings were read above.
+        // SAFETY: the parameters have the layout of this version, and the settings were read above.
         let made = unsafe { (functions.ucp_init_version)(major, minor, &params, config, &mut raw) };
-        // SAFETY: they were read above, and are not used any more.
+        // SAFETY: the settings were read above, and are not used any more.
         unsafe { (functions.ucp_config_release)(config) };
         functions.check("be started", made)?;
         Ok(Arc::new(Context { functions, raw }))
@@ -179,7 +179,7 @@ impl Worker {
             client: 0,
         };
         let mut raw = null_mut();
-        // SAFETY: the context lives; the parameters are those of this version.
+        // SAFETY: the context lives, and the parameters have the layout of this version.
         let made = unsafe { (functions.ucp_worker_create)(context.raw, &params, &mut raw) };
         functions.check("create a worker", made)?;
         let mut worker = Worker {
@@ -199,14 +199,14 @@ impl Worker {
 
     /// Advances pending work; `false` if there was none.
     fn progress(&self) -> bool {
-        // SAFETY: the worker lives. The worker is not `Send`. A stream is `Send`, and locks its
-        // worker. So no other thread uses the worker now. The only callback of the worker stores a
+        // SAFETY: the worker lives, and no other thread uses it now: a worker is not `Send`, and a
+        // stream, which is `Send`, locks its worker. The only callback of the worker stores a
         // number (`endpoint.rs`).
         unsafe { (self.functions().ucp_worker_progress)(self.raw) != 0 }
     }
 
-    /// Makes the worker's descriptor readable at the next event; false if `progress` must process a
-    /// pending event first.
+    /// Makes the worker's descriptor readable at the next event. Returns false if `progress` must
+    /// process a pending event first.
     fn arm(&self) -> Result<bool, String> {
         // SAFETY: as in `progress`.
         match unsafe { (self.functions().ucp_worker_arm)(self.raw) } {
@@ -216,19 +216,20 @@ impl Worker {
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the descriptor is the worker's, which lives as long as the borrow.
+        // SAFETY: the descriptor belongs to the worker, which lives as long as the borrow.
         unsafe { BorrowedFd::borrow_raw(self.fd) }
     }
 
     fn address(&self) -> Result<Vec<u8>, String> {
         let (mut start, mut len) = (null_mut(), 0);
-        // SAFETY: the worker lives; two places to write to.
+        // SAFETY: the worker lives, and both pointers are valid for writing.
         let got =
             unsafe { (self.functions().ucp_worker_get_address)(self.raw, &mut start, &mut len) };
         self.functions().check("give its address", got)?;
-        // SAFETY: the library gave this number of bytes there, valid until their release.
+        // SAFETY: the library returned this pointer and length, valid until the address is
+        // released.
         let address = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), len) }.to_vec();
-        // SAFETY: it was got above, of this worker.
+        // SAFETY: the address was obtained above, from this worker.
         unsafe { (self.functions().ucp_worker_release_address)(self.raw, start) };
         Ok(address)
     }

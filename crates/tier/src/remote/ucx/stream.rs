@@ -10,25 +10,26 @@
 //!   arrives <─────────────────────────── UCX ───── HELLO
 //! ```
 //!
-//! **UCX aborts a process that passes invalid bytes to UCX as an address.** So an address comes
-//! with a proof of this conversation ([`Seal`]). A worker takes descriptors and megabytes, so a
-//! server creates one only after the client has sent its address.
+//! **UCX aborts a process that passes invalid bytes to UCX as an address.** So each side sends with
+//! its address a proof for this connection ([`Seal`]). A worker takes descriptors and megabytes, so
+//! a server creates a worker only after the client has sent its address.
 //!
 //! ```text
 //!   0 bytes of the address u32   4 the address, then zeros   REACH proof [32]   in all REACH + 32
 //! ```
 //!
-//! After this setup, all bytes go through UCX. The end of the TCP connection is the end of the
-//! stream, however a process ends, and even if UCX does not notice. So any thread can end a stream
-//! by ending its socket.
+//! After this setup, all bytes go through UCX. When the TCP connection ends, the stream ends, even
+//! if a process was killed and UCX does not notice. So any thread can end a stream by closing its
+//! socket.
 //!
-//! Both directions lock the one worker of a side for one call of the library at a time, and never
-//! while they sleep. A reader without bytes arms the worker's descriptor and sleeps. If a writer
-//! then processes an event that the reader needs, the writer signals an eventfd.
+//! A reader and a writer share the one worker of their side. Both lock the worker for one call of
+//! the library at a time, and never while they sleep. A reader without bytes arms the worker's
+//! descriptor and sleeps. If a writer then processes an event that the reader needs, the writer
+//! signals an eventfd.
 //!
 //! Written bytes are copied, and one piece is in transit at a time. So if a side does not read, the
 //! other side's writes wait. Bytes that arrive while this side waits to write are stored in memory.
-//! If a side ends the stream, its last bytes may be lost.
+//! If a side ends the stream, the last bytes that it wrote may be lost.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -49,13 +50,15 @@ use crate::remote::notice_when_gone;
 use crate::remote::ring::{SPIN, is_over, ring};
 use crate::remote::wire::{Proof, REACH, Seal, Side};
 
-/// The bytes of a head, the number of the worker, and a device.
+/// An address has at least a first byte, the number of the worker, and one byte of a device.
 const LEAST_ADDRESS: usize = 1 + 8 + 1;
 const PIECE: usize = 64 << 10;
 const HELLO: &[u8; 16] = b"STRATANN UCX 1.\n";
-/// If a transport cannot send now, no event may report when it can, so a sleep is short.
+/// The sleep if a transport cannot send now. Perhaps no event reports when it can, so the sleep is
+/// short.
 const NAP: Duration = Duration::from_micros(100);
-/// The longest sleep of a writer for an event, which the reader may have processed already.
+/// The longest sleep of a writer for an event, because the reader may have processed the event
+/// already.
 const DOZE: Duration = Duration::from_millis(1);
 
 fn broken(text: String) -> io::Error {
@@ -90,7 +93,7 @@ impl Streams {
         }
     }
 
-    /// Like [`new`](Self::new), for a server: settings for trials only cause a warning in the log.
+    /// Like [`new`](Self::new), for a server. If settings for trials are in use, it logs a warning.
     ///
     /// # Errors
     /// Fails as [`new`](Self::new) does.
@@ -102,7 +105,7 @@ impl Streams {
         Ok(streams)
     }
 
-    /// Sets up a stream over a connection, with the `seal` of its greetings.
+    /// Sets up a stream over a connection. `seal` is the key from the connection's greetings.
     ///
     /// # Errors
     /// Fails if the other side ends, sends no valid seal, or is not reached through UCX in time.
@@ -135,7 +138,7 @@ impl Streams {
         notice_when_gone(&socket)?;
         socket.set_nonblocking(true)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        // No event is processed before the endpoint exists. No step before its storage can fail.
+        // No event is processed before the endpoint is stored, and no step until then can fail.
         let endpoint = Endpoint::new(&worker, &theirs).map_err(io::Error::other)?;
         let line = Arc::new(Line {
             bell,
@@ -241,7 +244,7 @@ struct Line {
 }
 
 struct Inside {
-    /// Declared before all data that it may access while it lives.
+    /// Declared first, so that the worker is dropped before all data that it may access.
     worker: Worker,
     endpoint: Endpoint,
     sending: Option<NonNull<std::ffi::c_void>>,
@@ -250,11 +253,11 @@ struct Inside {
     sleeps: bool,
 }
 
-// SAFETY: this value owns its worker, and its pointers belong to the worker. UCX lets any one
-// thread at a time use the worker (`api::SERIALIZED`).
+// SAFETY: this value owns its worker, and its pointers belong to the worker. UCX lets any thread
+// use the worker, one thread at a time (`api::SERIALIZED`).
 unsafe impl Send for Inside {}
 
-/// Bytes that have arrived and were not all read; the library owns them until their release.
+/// Bytes that have arrived and were not all read. The library owns them until they are released.
 struct Came {
     start: NonNull<u8>,
     len: usize,
@@ -283,7 +286,8 @@ impl Inside {
                     None => break,
                 },
             };
-            // SAFETY: the library gave this number of bytes there, valid until their release.
+            // SAFETY: the library returned this pointer and length, valid until the bytes are
+            // released.
             let bytes = unsafe { std::slice::from_raw_parts(came.start.as_ptr(), came.len) };
             let rest = &bytes[came.at..];
             let count = rest.len().min(out.len() - taken);
@@ -321,7 +325,7 @@ impl Inside {
             return Ok(true);
         };
         let functions = self.worker.functions();
-        // SAFETY: the request is the library's until it is freed below.
+        // SAFETY: the library owns the request until it is freed below.
         let status = unsafe { (functions.ucp_request_check_status)(request.as_ptr()) };
         if status == api::IN_PROGRESS {
             return Ok(false);
@@ -373,7 +377,7 @@ impl Drop for Inside {
         if let Some(came) = self.came.take() {
             self.release(came);
         }
-        // The worker's end also ends a piece in transit.
+        // Closing the endpoint also cancels a piece in transit.
         self.endpoint.close(&self.worker);
     }
 }
@@ -402,7 +406,8 @@ impl Line {
         }
     }
 
-    /// Sleeps until an event, for `most` at the longest. `armed` adds the worker, `reads` the bell.
+    /// Sleeps until an event, for `most` at the longest. If `armed`, events of the worker count,
+    /// and if `reads`, signals of the bell.
     fn sleep(&self, armed: bool, reads: bool, most: Option<Duration>) -> io::Result<()> {
         let of = |wanted: bool| match wanted {
             true => PollFlags::IN,
@@ -429,7 +434,7 @@ impl Line {
     }
 
     fn wakes(&self) -> BorrowedFd<'_> {
-        // SAFETY: the descriptor is the worker's, which lives as long as this.
+        // SAFETY: the descriptor belongs to the worker, which lives as long as this value.
         unsafe { BorrowedFd::borrow_raw(self.wakes) }
     }
 
@@ -466,7 +471,7 @@ impl Line {
             if got > 0 || out.is_empty() || over {
                 return Ok(got);
             }
-            // This read also reports a piece that cannot be sent, since perhaps no thread writes.
+            // This read also reports that a piece cannot be sent, because perhaps no thread writes.
             let sent = inside.is_sent().map(|_| ());
             if let Err(error) = sent.and_then(|()| inside.check()) {
                 drop(inside);
@@ -520,8 +525,8 @@ impl Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        // The socket is shut down before UCX informs the other side, so that it sees an end and not
-        // an error. A failure is harmless: the other side has ended.
+        // The socket is shut down before UCX informs the other side. So the other side sees an end
+        // and not an error. A failure is harmless: the other side has ended.
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
@@ -572,7 +577,7 @@ impl UcxStream {
         self.writer.set_timeout(limit);
     }
 
-    /// The socket beside the stream, which ends with it.
+    /// The socket beside the stream, which ends with the stream.
     pub fn socket(&self) -> &TcpStream {
         self.reader.socket()
     }
@@ -584,7 +589,7 @@ impl UcxReader {
         self.limit = limit;
     }
 
-    /// The socket beside the stream, which ends with it.
+    /// The socket beside the stream, which ends with the stream.
     pub fn socket(&self) -> &TcpStream {
         &self.line.socket
     }

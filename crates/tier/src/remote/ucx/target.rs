@@ -21,7 +21,8 @@ const LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
-/// Memory stays several times as long as a client waits, so that a read in transit finds it.
+/// The time for which an ended client's memory stays mapped. A read in transit takes less than this
+/// time.
 const RETIRED: Duration = Server::PATIENCE.saturating_mul(3);
 
 type Kept = Arc<dyn Send + Sync>;
@@ -60,7 +61,7 @@ fn failed(reason: String) -> TierError {
 }
 
 impl Target {
-    /// Starts the thread, with `loopback` for processes on this machine only.
+    /// Starts the thread. If `loopback` is true, only processes on this machine can be clients.
     ///
     /// # Errors
     /// [`TierError::Unsupported`] without a library or a device, or if no thread can start.
@@ -111,7 +112,7 @@ impl Target {
             kind: 0,
         };
         let mut memory = null_mut();
-        // SAFETY: the context lives; the parameters are those of this version.
+        // SAFETY: the context lives, and the parameters have the layout of this version.
         let mapped = unsafe { (functions.ucp_mem_map)(self.context.raw, &params, &mut memory) };
         let what = format!("allocate {len} bytes");
         functions.check(&what, mapped).map_err(failed)?;
@@ -140,8 +141,8 @@ impl Target {
                 )));
             }
         }
-        // SAFETY: the length was checked above, and no other code knows of these bytes. They are
-        // zeroed because some allocation methods do not.
+        // SAFETY: the length was checked above, and no other code knows of these bytes. Some
+        // allocation methods do not zero them.
         unsafe { region.start.as_ptr().write_bytes(0, len) };
         region.len = len;
         let (mut start, mut bytes) = (null_mut(), 0);
@@ -149,9 +150,9 @@ impl Target {
         let packed =
             unsafe { (functions.ucp_rkey_pack)(self.context.raw, memory, &mut start, &mut bytes) };
         functions.check("pack a key", packed).map_err(failed)?;
-        // SAFETY: the library gave this number of bytes there, valid until their release.
+        // SAFETY: the library returned this pointer and length, valid until the key is released.
         region.key = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), bytes) }.to_vec();
-        // SAFETY: it was made above, and is not used any more.
+        // SAFETY: the key's buffer was made above, and is not used any more.
         unsafe { (functions.ucp_rkey_buffer_release)(start) };
         Ok(region)
     }
@@ -184,7 +185,7 @@ impl Target {
         Ok(bytes)
     }
 
-    /// Keeps an ended client's memory until none of its reads can be in transit.
+    /// Keeps memory of an ended client mapped until no read of this client can be in transit.
     pub fn retire(&self, what: impl IntoIterator<Item = Kept>) {
         let until = Instant::now() + RETIRED;
         let all = what.into_iter().map(|what| (until, what));
@@ -224,7 +225,8 @@ impl Drop for Target {
     }
 }
 
-/// Memory that clients can read. If a transport also lets them write, checksums of pages detect it.
+/// Memory that clients can read. If a transport also lets clients write, the checksums of pages
+/// reveal changed bytes.
 pub struct Region {
     context: Arc<Context>,
     memory: api::Memory,
@@ -235,7 +237,7 @@ pub struct Region {
 
 // SAFETY: a region owns its memory as a `Vec` does, and the context may be used from any thread.
 unsafe impl Send for Region {}
-// SAFETY: as above; through a shared reference it is only read.
+// SAFETY: as for `Send`; through a shared reference, the memory is only read.
 unsafe impl Sync for Region {}
 
 impl fmt::Debug for Region {
@@ -248,8 +250,8 @@ impl Deref for Region {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the library gave at least this number of bytes there. They were zeroed, and stay
-        // valid until they are unmapped in `drop`.
+        // SAFETY: the library returned at least this number of bytes. They were zeroed, and stay
+        // valid until `drop` unmaps them.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -265,7 +267,8 @@ impl DerefMut for Region {
 impl Drop for Region {
     fn drop(&mut self) {
         let functions = self.context.functions;
-        // SAFETY: mapped in `allocate`, with this context; no reference to its bytes is left.
+        // SAFETY: the memory was mapped in `allocate`, with this context; no reference to its bytes
+        // is left.
         let unmapped = unsafe { (functions.ucp_mem_unmap)(self.context.raw, self.memory) };
         if let Err(error) = functions.check("unmap memory", unmapped) {
             tracing::warn!("{error}");

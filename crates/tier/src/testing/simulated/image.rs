@@ -9,9 +9,10 @@ use crate::testing::random::Random;
 /// The part of unsynced changes that survives a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// No unsynced bytes survive, and only the first few changes of names, as with a journal.
+    /// No unsynced bytes survive. Of the changes of names, the first few survive, as with a
+    /// journal.
     Dropped,
-    /// All changes survive, but of the last write only a part, up to a boundary of 512 bytes.
+    /// All changes survive, except the end of the last write, from some multiple of 512 bytes on.
     Torn,
     /// Any part survives: some writes, or some of their 4 KiB pages, and some names.
     Reordered,
@@ -119,7 +120,8 @@ fn tear(bytes: &mut Vec<u8>, change: &Change, random: &mut Random) {
     };
     let end = offset + new.len() as u64;
     let first = offset / SECTOR;
-    // The write may end at any boundary of sectors; at the first one, no byte of it survives.
+    // The write may end at any boundary of sectors. If it ends at the first one, none of its bytes
+    // survive.
     let sectors = end.div_ceil(SECTOR) - first;
     let boundary = (first + random.below(sectors as usize) as u64) * SECTOR;
     let kept = boundary.saturating_sub(*offset) as usize;

@@ -1,4 +1,4 @@
-//! A failure of a single operation of any kind, while all others work.
+//! A failure of a single operation of any kind, while all other operations work.
 
 use std::io;
 
@@ -44,11 +44,11 @@ pub enum Operation {
 /// The failure of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mishap {
-    /// The operation fails with `EIO`, and was not performed ([`SimVolume::discard_failed_syncs`]).
+    /// The operation fails with `EIO`, and has no effect ([`SimVolume::discard_failed_syncs`]).
     Undone,
-    /// The operation fails with `EIO`, but was performed, like a rename whose reply was lost.
+    /// The operation fails with `EIO`, but takes effect, like a rename whose reply was lost.
     Done,
-    /// The operation fails for lack of descriptors or space, a write after its first half.
+    /// The operation fails for lack of descriptors or space. A write fails after its first half.
     NoRoom,
 }
 
@@ -76,12 +76,13 @@ pub(super) struct Trip {
 
 pub(super) enum Verdict {
     Done,
-    /// The operation returns an error, but its change is made, or may be found after a crash.
+    /// The operation returns an error, but its change takes effect, or may appear after a crash.
     Fails(TierError),
 }
 
 impl State {
-    /// With `Err` the operation has no effect. With `Fails` it is performed and returns an error.
+    /// Counts an operation. With `Err`, the operation has no effect. With `Fails`, the operation
+    /// takes effect and returns an error.
     pub(super) fn call(
         &mut self,
         operation: Operation,
@@ -160,8 +161,8 @@ impl SimVolume {
         });
     }
 
-    /// The operation that failed by [`fail_call`](SimVolume::fail_call). Without one, cancels the
-    /// failure.
+    /// The operation that failed by [`fail_call`](SimVolume::fail_call). If no operation has failed
+    /// yet, cancels the failure.
     pub fn failed(&self) -> Option<(Operation, String)> {
         let mut state = self.lock_state();
         state.trip = None;
