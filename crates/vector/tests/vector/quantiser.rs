@@ -178,7 +178,11 @@ fn threads_and_instruction_sets_change_nothing() {
         expected.encode(&vectors, &mut codes, 1);
         let mut table = DistanceTable::with_isa(InstructionSet::Plain);
         for isa in InstructionSet::available() {
-            for threads in [0, 1, 2, 3, 16] {
+            let threads = match *isa == InstructionSet::current() {
+                true => &[0, 1, 2, 3, 16][..],
+                false => &[2],
+            };
+            for &threads in threads {
                 let found =
                     ProductQuantizer::train_with_isa(&vectors, dim, m, &training(threads), *isa)
                         .unwrap();
