@@ -19,6 +19,7 @@
 //!   Python.
 //! - `gate` makes `close` wait for changes of other threads.
 //! - `process` refuses searches in a forked process, which lacks the threads of its parent.
+//! - `reading` repeats a read if changes of this process replaced its files meanwhile.
 //! - `lookups` returns vectors by their ids.
 //! - `attributes` converts attributes, payloads and filters.
 //! - `asynchronous` wakes an event loop when a search has ended.
@@ -46,6 +47,7 @@ mod near;
 mod opening;
 mod process;
 mod progress;
+mod reading;
 mod repair;
 mod searching;
 mod servers;
