@@ -212,6 +212,19 @@ def test_the_remedy_for_a_single_value_is_a_call_that_works(documents):
     assert "delete([..])" in refused(TypeError, lambda: documents.delete("1" * 80))
 
 
+def test_scalars_of_numpy_are_single_values(documents):
+    text, number = numpy.array("12"), numpy.array(5)
+    for put in ([], [Document(numpy.str_("12"), numpy.str_("text"), {"n": numpy.int64(5), "x": numpy.float32(2.5)}, vector(1))]):
+        for id in documents.put(put):
+            assert (type(id), id) == (str, "12")
+        for wrong, shown in ((text, "['12']"), (number, "['5']"), (numpy.str_("12"), "['12']"), (numpy.int64(5), "['5']")):
+            assert f"get({shown})" in refused(TypeError, lambda wrong=wrong: documents.get(wrong), "ids is ")
+            assert f"delete({shown})" in refused(TypeError, lambda wrong=wrong: documents.delete(wrong), "ids is ")
+            assert "put([Document(" in refused(TypeError, lambda wrong=wrong: documents.put(wrong), "documents is ")
+        assert documents.get(numpy.array(["12"]))[0] == documents.get([numpy.str_("12")])[0]
+    assert documents.count({"n": numpy.int64(5)}) == documents.count({"n": {"$in": [number]}}) == documents.count({"x": numpy.float32(2.5)}) == 1
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
@@ -221,7 +234,7 @@ def test_the_remedy_for_a_single_value_is_a_call_that_works(documents):
         (lambda v: numpy.empty((0, D), numpy.float32), ["vector has the shape (0, 8)"]),
         (lambda v: v.reshape(2, 2, 2), ["vector has the shape (2, 2, 2)"]),
         (lambda v: [], ["vector has the shape (0,); a vector has at least one element. Pass a vector, (d,)"]),
-        (lambda v: numpy.float32(1), ["vector has the shape ()"]),
+        (lambda v: numpy.float32(1), ["vector has the shape (); a search has one vector, (d,). Pass an array, (d,), or a list"]),
         (lambda v: "a text", ["vector is a str", "(d,)"]),
         (lambda v: None, ["vector is a NoneType", "(d,)"]),
     ],

@@ -65,6 +65,11 @@ pub(super) fn shape(
     CsrShape::new(manifest.element, dim, degree, nodes).ok()
 }
 
+/// The memory of all rows of a shape.
+pub(super) fn bytes(shape: CsrShape) -> u64 {
+    shape.nodes() * shape.row_bytes() as u64
+}
+
 /// The most pending changes of one list. Until its page is written, the list may be longer by so
 /// many links than the degree.
 fn most_pending(stores: &GraphStores) -> usize {

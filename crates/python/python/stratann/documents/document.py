@@ -54,6 +54,9 @@ class Document:
     def __post_init__(self) -> None:
         if isinstance(self.id, uuid.UUID):
             object.__setattr__(self, "id", str(self.id))
+        elif isinstance(self.id, str):
+            # A text of numpy or a member of an enumeration becomes its plain text.
+            object.__setattr__(self, "id", str.__str__(self.id))
         if not isinstance(self.metadata, Mapping):
             object.__setattr__(self, "metadata", {} if self.metadata is None else self._dict(self.metadata))
 

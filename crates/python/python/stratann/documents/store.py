@@ -637,7 +637,8 @@ class Documents:
 
     def close(self) -> None:
         """Makes all changes durable and releases the lock, so that another process can make
-        changes. The next change takes the lock again.
+        changes. The next change takes the lock again. If `close` raises an error or is interrupted
+        before the index is closed, the store keeps the lock: call `close` again.
         """
         self._handle.close()
 
