@@ -42,6 +42,9 @@ pub fn given(words: &[PathBuf], file: Option<&Path>) -> Result<Option<Vec<u64>>,
         ([word], None) if id_of(word).is_none() => match word.as_os_str() == "-" || word.exists() {
             true => read(word).map(Some),
             false if is_number(word) => Err(no_id(word)),
+            false if word.as_os_str().is_empty() => Err(Failure::Wrong(
+                "an id is empty. Write whole numbers from 0 to 18446744073709551614, or name one file of ids".to_owned(),
+            )),
             false => Err(Failure::Failed(format!(
                 "'{}' is no id, and no file has that name. Check the path, or write whole numbers from 0 to 18446744073709551614 with spaces between them",
                 word.display()
@@ -64,7 +67,7 @@ pub fn given(words: &[PathBuf], file: Option<&Path>) -> Result<Option<Vec<u64>>,
 /// A number that is too large for an id counts too.
 fn is_number(word: &Path) -> bool {
     let text = word.to_str().unwrap_or_default();
-    text.bytes().all(|byte| byte.is_ascii_digit())
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 fn no_id(word: &Path) -> Failure {
@@ -95,6 +98,22 @@ fn parse(text: &str) -> Result<Vec<u64>, (usize, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_empty_word_is_neither_a_number_nor_a_file() {
+        let refused = |word: &str| given(&[word.into()], None).unwrap_err();
+        for (word, text) in [
+            ("", "an id is empty. "),
+            ("18446744073709551615", "is not an id. "),
+        ] {
+            assert!(!is_number(Path::new("")) && is_number(Path::new("12")));
+            match refused(word) {
+                Failure::Wrong(said) => assert!(said.contains(text), "{said}"),
+                failure => panic!("{word:?}: {failure:?}"),
+            }
+        }
+        assert!(matches!(refused("no/such"), Failure::Failed(_)));
+    }
 
     #[test]
     fn ids_stand_in_lines_or_beside_each_other() {

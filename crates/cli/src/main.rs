@@ -9,7 +9,10 @@
 //! parquet/     Parquet files
 //! ```
 //!
-//! Exit status: 0 success, 1 failure, 2 a wrong call.
+//! `stratann_terminal` has the output and the exit statuses, `stratann_bench` the work of
+//! `stratann bench`.
+//!
+//! Exit status: 0 success, 1 failure, 2 a wrong call. A signal that stops a command also ends it.
 
 #![forbid(unsafe_code)]
 
@@ -97,7 +100,7 @@ fn main() -> ExitCode {
         Command::Search(arguments) => commands::search::run(&arguments, quiet),
         Command::Advise(arguments) => commands::advise::run(&arguments, quiet),
         Command::Truth(arguments) => commands::truth::run(&arguments, quiet),
-        Command::Stats(arguments) => commands::stats::run(&arguments, quiet),
+        Command::Stats(arguments) => commands::stats::run(&arguments),
         Command::Insert(arguments) => commands::insert::run(&arguments, quiet),
         Command::Delete(arguments) => commands::update::delete(&arguments, quiet),
         Command::SetAttributes(arguments) => commands::update::set_attributes(&arguments, quiet),

@@ -95,6 +95,9 @@ pub struct Index {
     codes: Codes,
     columns: Columns,
     memory_plan: MemoryPlan,
+    /// The data that the index could put into memory. `memory_plan` says how much of it is there.
+    needs: Needs,
+    /// The measured recall of searches.
     recall: Recall,
     drift: Drift,
     shared: Arc<Shared>,
@@ -376,7 +379,7 @@ impl Index {
             files: 0,
             graph: left(graph_pages, no_lists),
             vectors: left(vector_pages, no_vectors),
-            unpacked: unpacked.map_or(0, |shape| shape.nodes() * shape.row_bytes() as u64),
+            unpacked: unpacked.map_or(0, unpacked::bytes),
         };
         let memory_plan = divide(&needs)?;
         ask_for_memory(
@@ -440,6 +443,7 @@ impl Index {
             codes,
             columns,
             memory_plan,
+            needs,
             recall,
             drift: Drift::of(&manifest),
             shared,
@@ -674,6 +678,38 @@ impl Index {
         self.memory_plan.unpacked > 0
     }
 
+    /// The memory of the same index if it is opened for searches with the same options, and
+    /// [unpacked](OpenOptions::unpack) if its budget allows that. The call opens and decodes
+    /// nothing.
+    ///
+    /// # Errors
+    /// The memory budget is too small.
+    pub fn memory_to_search(&self) -> Result<MemoryPlan, Error> {
+        let options = OpenOptions {
+            unpack: true,
+            ..self.options.clone()
+        };
+        // A lease is no budget of the index alone, and an index of a catalog is not unpacked.
+        if self.lent.is_some() || self.memory_plan.for_changes {
+            return Ok(self.memory_plan.clone());
+        }
+        let shape = unpacked::shape(&self.kind, &self.manifest, self.preset, &options);
+        let needs = Needs {
+            unpacked: shape.map_or(0, unpacked::bytes),
+            inserting: 0,
+            ..self.needs
+        };
+        plan::divide(options.memory, &needs, self.manifest.measured.as_ref())
+    }
+
+    /// Whether the same index would be unpacked if it was opened for searches, and is not unpacked
+    /// now, since it was opened without [`OpenOptions::unpack`].
+    pub fn would_unpack(&self) -> bool {
+        let plan = self.memory_to_search();
+        !self.is_unpacked() && plan.is_ok_and(|plan| plan.unpacked > 0)
+    }
+
+    /// The stores of a cluster index. `None` for a graph index.
     pub(crate) fn clusters(&self) -> Option<&ClusterStores> {
         match &self.kind {
             Kind::Graph(_) => None,

@@ -11,11 +11,12 @@ use parking_lot::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use stratann::{Error, SearchOptions, SearchResults, SubmittedSearch};
+use stratann::{Error, Filter, LiveIndex, Matrix, SearchOptions, SearchResults, SubmittedSearch};
 
 use crate::attributes::Beside;
 use crate::errors::{StratannError, to_python};
 use crate::index::Index;
+use crate::reading::{MOST_READS, Source, is_of_replaced_files, live};
 use crate::searching::answers_with;
 
 pub fn deadline(timeout: Option<f64>) -> PyResult<Option<Instant>> {
@@ -94,11 +95,55 @@ pub struct Search {
 }
 
 enum State {
-    Begun(SubmittedSearch),
+    Begun(Box<Attempt>),
     Ended(Box<SearchResults>),
     Taken,
 }
 
+/// A search as the caller asked for it, so that it can begin again.
+pub struct Submitted {
+    pub index: Py<Index>,
+    pub queries: Matrix,
+    pub options: SearchOptions,
+    pub filter: Option<Filter>,
+    pub deadline: Option<Instant>,
+}
+
+/// A search that runs, and the index that it reads.
+pub struct Attempt {
+    submitted: SubmittedSearch,
+    asked: Submitted,
+    source: Source,
+    /// The number of this attempt.
+    number: usize,
+}
+
+impl Submitted {
+    /// Begins the search of an index. `live`: the index open for changes, if there is one.
+    pub fn begin(
+        self,
+        py: Python<'_>,
+        index: &Arc<stratann::Index>,
+        live: Option<&Arc<LiveIndex>>,
+        number: usize,
+    ) -> PyResult<Attempt> {
+        let (queries, options, deadline) = (self.queries.clone(), &self.options, self.deadline);
+        let submitted = py.detach(|| match (live, &self.filter) {
+            (Some(live), None) => live.submit(queries, options, deadline),
+            (None, None) => index.submit(queries, options, deadline),
+            (Some(live), Some(filter)) => live.submit_filtered(queries, options, filter, deadline),
+            (None, Some(filter)) => index.submit_filtered(queries, options, filter, deadline),
+        });
+        Ok(Attempt {
+            submitted: submitted.map_err(to_python)?,
+            source: Source::of(index, live),
+            asked: self,
+            number,
+        })
+    }
+}
+
+/// The form of a search's results.
 pub struct Shape {
     pub options: SearchOptions,
     pub single: bool,
@@ -132,8 +177,9 @@ impl Search {
         }
     }
 
-    pub fn begun(submitted: SubmittedSearch) -> Self {
-        Self::of(State::Begun(submitted))
+    /// The object for a search that was submitted.
+    pub fn begun(attempt: Attempt) -> Self {
+        Self::of(State::Begun(Box::new(attempt)))
     }
 
     pub fn ended(results: SearchResults) -> Self {
@@ -156,7 +202,7 @@ impl Search {
         self.check_process()?;
         let rung = bell.rung.clone();
         match &*self.state.lock() {
-            State::Begun(submitted) => submitted.notify(move || rung.ring(number)),
+            State::Begun(attempt) => attempt.submitted.notify(move || rung.ring(number)),
             State::Ended(_) | State::Taken => rung.ring(number),
         }
         Ok(())
@@ -165,9 +211,9 @@ impl Search {
     /// Ends the search as soon as its reads complete. In a forked process, the call does nothing.
     fn cancel(&self) {
         if self.is_home()
-            && let State::Begun(submitted) = &*self.state.lock()
+            && let State::Begun(attempt) = &*self.state.lock()
         {
-            submitted.cancel();
+            attempt.submitted.cancel();
         }
     }
 
@@ -180,19 +226,39 @@ impl Search {
 
     /// The result of the search: ids and distances, then attributes, payloads and stats, if the
     /// caller asked for them. Waits until the search has ended. A second call is an error.
-    fn result<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+    ///
+    /// If changes of this process have replaced the index that the search read, the search begins
+    /// again with the later index, and the result is None. Then the caller waits for it once more.
+    fn result<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         self.check_process()?;
         let state = std::mem::replace(&mut *self.state.lock(), State::Taken);
         let results = match state {
-            State::Begun(submitted) => match py.detach(|| submitted.wait()) {
-                Ok(results) => results,
-                Err(Error::DeadlineExceeded) => {
-                    return Err(PyTimeoutError::new_err(
-                        "the search did not end within its timeout",
-                    ));
+            State::Begun(attempt) => {
+                let Attempt {
+                    submitted,
+                    asked,
+                    source,
+                    number,
+                } = *attempt;
+                match py.detach(|| submitted.wait()) {
+                    Ok(results) => results,
+                    Err(Error::DeadlineExceeded) => {
+                        return Err(PyTimeoutError::new_err(
+                            "the search did not end within its timeout",
+                        ));
+                    }
+                    Err(error) => {
+                        let error = to_python(error);
+                        if number == MOST_READS || !is_of_replaced_files(py, &error) {
+                            return Err(error);
+                        }
+                        let later = asked.index.get().later(py, &source)?.ok_or(error)?;
+                        let again = asked.begin(py, later.0.value(), live(&later), number + 1)?;
+                        *self.state.lock() = State::Begun(Box::new(again));
+                        return Ok(None);
+                    }
                 }
-                Err(error) => return Err(to_python(error)),
-            },
+            }
             State::Ended(results) => *results,
             State::Taken => {
                 return Err(PyRuntimeError::new_err(
@@ -213,13 +279,7 @@ impl Search {
             }
             None => Vec::new(),
         };
-        answers_with(
-            py,
-            results,
-            &shape.options,
-            shape.single,
-            shape.return_stats,
-            parts,
-        )
+        let (single, return_stats) = (shape.single, shape.return_stats);
+        answers_with(py, results, &shape.options, single, return_stats, parts).map(Some)
     }
 }

@@ -22,21 +22,31 @@ use crate::opening::Opening;
 use crate::progress::{Listener, run};
 use crate::shape::{SPACE, Shape};
 
-/// The memory budget of a build, minus the bytes of attributes and payloads, which stay in memory
-/// during the build.
-fn beside_rows(memory: Option<u64>, rows: Option<&Table>) -> PyResult<Option<u64>> {
-    let (Some(budget), Some(rows)) = (memory, rows) else {
-        return Ok(memory);
-    };
-    let held = rows.memory_bytes();
-    match budget.checked_sub(held) {
-        Some(left) => Ok(Some(left)),
-        None => Err(to_python(Error::Memory {
+/// The bytes of attributes and payloads, which stay in memory during a build.
+fn held(rows: Option<&Table>) -> u64 {
+    rows.map_or(0, Table::memory_bytes)
+}
+
+/// The error of a memory budget from which the engine got all but the bytes of attributes and
+/// payloads, `held`. It names the budget that the caller gave, and the smallest that suffices.
+fn with_rows(error: Error, budget: Option<u64>, held: u64) -> Error {
+    match (error, budget) {
+        // Another budget may be the one for searches.
+        (
+            Error::Memory {
+                budget: given,
+                needs,
+                part,
+            },
+            Some(budget),
+        ) if held > 0 && given == budget.saturating_sub(held) => Error::Memory {
             budget,
-            needs: held,
-            part: "attributes and payload alone, which stay in memory during the build (`stratann build --attributes FILE` reads them from a file)"
-                .into(),
-        })),
+            needs: needs.saturating_add(held),
+            part: format!(
+                "{part}, with {held} bytes of attributes and payload, which stay in memory during the build (`stratann build --attributes FILE` reads them from a file)"
+            ),
+        },
+        (error, _) => error,
     }
 }
 
@@ -316,8 +326,9 @@ pub fn build<'py>(
         overwrite,
         place,
     };
+    let (budget, held) = (bytes(memory)?, held(table.as_ref()));
     let options = BuildOptions {
-        memory: beside_rows(bytes(memory)?, table.as_ref())?,
+        memory: budget.map(|budget| budget.saturating_sub(held)),
         space: size(space, "space", SPACE)?,
         query_log: query_log.map(|path| existing(path, "file")).transpose()?,
         calibrate,
@@ -329,9 +340,12 @@ pub fn build<'py>(
     };
     let listener = Listener::new(progress)?;
     let report = vectors.with_even_none(|source| {
-        run(py, &listener, |progress| match &table {
-            Some(table) => stratann::build_with_rows(source, table, &path, &options, progress),
-            None => stratann::build(source, &path, &options, progress),
+        run(py, &listener, |progress| {
+            let built = match &table {
+                Some(table) => stratann::build_with_rows(source, table, &path, &options, progress),
+                None => stratann::build(source, &path, &options, progress),
+            };
+            built.map_err(|error| with_rows(error, budget, held))
         })
     })?;
     let report = to_dict(py, &report)?.unbind();
@@ -410,6 +424,7 @@ pub fn plan<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let vectors = Vectors::even_none(base, "base")?;
     let table = Table::of(py, attributes, payload, vectors.rows(), false, None)?;
+    let (budget, held) = (bytes(memory)?, held(table.as_ref()));
     let options = BuildOptions {
         preset: named(preset, "preset")?,
         metric: named(metric, "metric")?,
@@ -422,7 +437,7 @@ pub fn plan<'py>(
             .map(|compression| named(compression, "compression"))
             .transpose()?,
         navigation,
-        memory: beside_rows(bytes(memory)?, table.as_ref())?,
+        memory: budget.map(|budget| budget.saturating_sub(held)),
         search_memory: size(search_memory, "search_memory", "enough for all codes")?,
         space: size(space, "space", SPACE)?,
         cluster_size,
@@ -433,19 +448,23 @@ pub fn plan<'py>(
     let listener = Listener::new(None)?;
     let mut plan = vectors.with_even_none(|source| match &table {
         Some(table) => run(py, &listener, |progress| {
-            stratann::plan_build_with_rows(source, table, &options, progress)
+            let plan = stratann::plan_build_with_rows(source, table, &options, progress);
+            plan.map_err(|error| with_rows(error, budget, held))
         }),
         None => stratann::plan_build(source, &options).map_err(to_python),
     })?;
-    let held = table.map_or(0, |table| table.memory_bytes());
+    let least = plan.least_memory;
     plan.memory += held;
     plan.least_memory += held;
-    match bytes(memory)? {
-        Some(budget) if budget < plan.least_memory => Err(to_python(Error::Memory {
-            budget,
-            needs: plan.least_memory,
-            part: "the build".to_owned(),
-        })),
+    match budget {
+        Some(given) if given < plan.least_memory => {
+            let error = Error::Memory {
+                budget: given.saturating_sub(held),
+                needs: least,
+                part: "the build".to_owned(),
+            };
+            Err(to_python(with_rows(error, budget, held)))
+        }
         Some(_) | None => to_dict(py, &plan),
     }
 }

@@ -302,7 +302,7 @@ impl Handle {
     }
 
     /// Continues with `left`, the index that the writer left after `closes` closes. If `left` was
-    /// opened with other options, opens the folder again.
+    /// opened with other options, or was not unpacked, opens the folder again.
     fn catch_up(
         &self,
         py: Python<'_>,
@@ -318,13 +318,21 @@ impl Handle {
             self.seen.write().closes = closes;
             return Ok(());
         }
-        let alike = |left: &Arc<Opened<stratann::Index>>| {
-            reads_alike(left.opener().options(), self.opener.options())
-        };
-        let index = match left.filter(alike) {
+        let opener = self.opener_after(seen.index.as_ref());
+        let alike = left.filter(|left| reads_alike(left.opener().options(), opener.options()));
+        if let Some(left) = &alike
+            && opener.options().unpack
+            && left.would_unpack()
+        {
+            let complete = |progress: &dyn Progress| seen.writer.complete(left, &opener, progress);
+            if waited(py, complete)?.map_err(to_python)? {
+                // The writer has another index now.
+                return Ok(());
+            }
+        }
+        let index = match alike {
             Some(left) => left,
             None => {
-                let opener = self.opener_after(seen.index.as_ref());
                 let open = |progress: &dyn Progress| opener.open_observed(&self.home, progress);
                 let index = waited(py, open)?.map_err(to_python)?;
                 Arc::new(Opened::new(Arc::new(index)))

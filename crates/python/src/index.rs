@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use stratann::data::RowSource;
 use stratann::{
-    CutOff, LiveIndex, Matrix, MergeWhen, OpenOptions, Progress, Schema, SearchOptions, Silent,
-    VectorSource,
+    CutOff, Filter, LiveIndex, Matrix, MergeWhen, OpenOptions, Progress, Schema, SearchOptions,
+    Silent,
 };
 
 use crate::arguments::{existing, no_attribute, places, shown};
@@ -307,53 +307,35 @@ impl Index {
         let more = [OF_INDEX, &["filter", "attributes", "payload"]];
         let asked = Asked::read("Index.search", &more, options)?;
         let rows = self.rows(queries, "queries")?;
-        let (inner, live) = self.now(py)?;
-        let index = inner.at_home(&self.path, "stratann.open")?;
-        let options = asked.options(k, Some(index))?;
         let filter = asked.filter.as_ref().map(attributes::filter).transpose()?;
         let beside = self.wanted(py, asked.attributes.as_ref(), asked.payload)?;
-        let search = |source: &dyn VectorSource, progress: &dyn Progress| match (&*live, &filter) {
-            (Some(live), None) => live.search_observed(source, &options, progress),
-            (None, None) => index.search_observed(source, &options, progress),
-            (Some(live), Some(filter)) => {
-                live.search_filtered_observed(source, &options, filter, progress)
+        let (results, options) = self.reading(py, |index, live| {
+            let options = asked.options(k, Some(index))?;
+            if rows.rows() == 0 {
+                check(index, live, &options, filter.as_ref())?;
+                return Ok((nothing(k), options));
             }
-            (None, Some(filter)) => {
-                index.search_filtered_observed(source, &options, filter, progress)
-            }
-        };
-        let results = if rows.rows() == 0 {
-            match &*live {
-                Some(live) => live.check_search(&options),
-                None => index.check_search(&options),
-            }
-            .map_err(to_python)?;
-            if let Some(filter) = &filter {
-                match &*live {
-                    Some(live) => live.check_filter(filter),
-                    None => index.check_filter(filter),
-                }
-                .map_err(to_python)?;
-            }
-            nothing(k)
-        } else {
             let source = rows.source()?;
-            let found = if rows.rows() < WATCHED {
-                py.detach(|| search(&source, &Silent)).map_err(to_python)?
-            } else {
-                run(py, &Listener::new(None)?, |progress| {
-                    search(&source, progress)
-                })?
+            let search = |progress: &dyn Progress| match (live, &filter) {
+                (Some(live), None) => live.search_observed(&source, &options, progress),
+                (None, None) => index.search_observed(&source, &options, progress),
+                (Some(live), Some(filter)) => {
+                    live.search_filtered_observed(&source, &options, filter, progress)
+                }
+                (None, Some(filter)) => {
+                    index.search_filtered_observed(&source, &options, filter, progress)
+                }
             };
-            let handle = &self.handle;
-            handle.has_served(&source, &options, filter.as_ref());
-            found
-        };
-        // In a cluster index, `list` is the number of probes.
-        let options = SearchOptions {
-            list: index.longest_list(&options).map_err(to_python)?,
-            ..options
-        };
+            let found = if rows.rows() < WATCHED {
+                py.detach(|| search(&Silent)).map_err(to_python)?
+            } else {
+                run(py, &Listener::new(None)?, search)?
+            };
+            (self.handle).has_served(&source, &options, filter.as_ref());
+            // In a cluster index, `list` is the number of probes.
+            let list = index.longest_list(&options).map_err(to_python)?;
+            Ok((found, SearchOptions { list, ..options }))
+        })?;
         let parts = match beside {
             Some(beside) => {
                 let found = self.beside(py, &results.ids)?;
@@ -401,41 +383,27 @@ impl Index {
         let filter = asked.filter.as_ref().map(attributes::filter).transpose()?;
         let rows = this.rows(queries, "queries")?;
         let deadline = asynchronous::deadline(asked.timeout)?;
-        let (inner, live) = this.now(py)?;
-        let index = inner.at_home(&this.path, "stratann.open")?;
-        let options = asked.options(k, Some(index))?;
         let beside = this.wanted(py, asked.attributes.as_ref(), asked.payload)?;
-        let search = if rows.rows() == 0 {
-            match &*live {
-                Some(live) => live.check_search(&options),
-                None => inner.check_search(&options),
+        let (search, options) = this.reading(py, |index, live| {
+            let options = asked.options(k, Some(index))?;
+            if rows.rows() == 0 {
+                check(index, live, &options, filter.as_ref())?;
+                return Ok((asynchronous::Search::ended(nothing(k)), options));
             }
-            .map_err(to_python)?;
-            if let Some(filter) = &filter {
-                match &*live {
-                    Some(live) => live.check_filter(filter),
-                    None => index.check_filter(filter),
-                }
-                .map_err(to_python)?;
-            }
-            asynchronous::Search::ended(nothing(k))
-        } else {
             let queries = Matrix::read(&rows.source()?).map_err(to_python)?;
-            let handle = &this.handle;
-            handle.has_served(&queries, &options, filter.as_ref());
-            let submitted = py.detach(|| match (&*live, &filter) {
-                (Some(live), None) => live.submit(queries, &options, deadline),
-                (None, None) => inner.value().submit(queries, &options, deadline),
-                (Some(live), Some(filter)) => {
-                    live.submit_filtered(queries, &options, filter, deadline)
-                }
-                (None, Some(filter)) => {
-                    let index = inner.value();
-                    index.submit_filtered(queries, &options, filter, deadline)
-                }
-            });
-            asynchronous::Search::begun(submitted.map_err(to_python)?)
-        };
+            (this.handle).has_served(&queries, &options, filter.as_ref());
+            let asked = asynchronous::Submitted {
+                index: slf.clone().unbind(),
+                queries,
+                options,
+                filter: filter.clone(),
+                deadline,
+            };
+            Ok((
+                asynchronous::Search::begun(asked.begin(py, index, live, 1)?),
+                options,
+            ))
+        })?;
         search.answered(
             py,
             asynchronous::Shape {
@@ -610,17 +578,18 @@ impl Index {
         #[pyo3(from_py_with = crate::arguments::count_or_none::count)] count: Option<usize>,
         filter: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyArray1<u64>>> {
-        let (inner, live) = self.now(py)?;
-        let index = inner.at_home(&self.path, "stratann.open")?;
         let most = count.unwrap_or(usize::MAX);
         let filter = filter.map(attributes::filter).transpose()?;
-        let ids = py.detach(|| match (&*live, &filter) {
-            (Some(live), None) => live.ids(after, most),
-            (None, None) => index.ids(after, most),
-            (Some(live), Some(filter)) => live.ids_matching(filter, after, most),
-            (None, Some(filter)) => index.ids_matching(filter, after, most),
-        });
-        Ok(PyArray1::from_vec(py, ids.map_err(to_python)?))
+        let ids = self.reading(py, |index, live| {
+            py.detach(|| match (live, &filter) {
+                (Some(live), None) => live.ids(after, most),
+                (None, None) => index.ids(after, most),
+                (Some(live), Some(filter)) => live.ids_matching(filter, after, most),
+                (None, Some(filter)) => index.ids_matching(filter, after, most),
+            })
+            .map_err(to_python)
+        })?;
+        Ok(PyArray1::from_vec(py, ids))
     }
 
     /// Returns the number of vectors in the index, or the number that match a filter. The count
@@ -632,16 +601,16 @@ impl Index {
     ///     As in `search`. None counts all vectors.
     #[pyo3(signature = (filter=None))]
     fn count(&self, py: Python<'_>, filter: Option<&Bound<'_, PyAny>>) -> PyResult<u64> {
-        let (inner, live) = self.now(py)?;
-        let index = inner.at_home(&self.path, "stratann.open")?;
-        let Some(filter) = filter.map(attributes::filter).transpose()? else {
-            return Ok(self.vectors(py)? as u64);
-        };
-        py.detach(|| match &*live {
-            Some(live) => live.count(&filter),
-            None => index.count(&filter),
+        let filter = filter.map(attributes::filter).transpose()?;
+        self.reading(py, |index, live| {
+            py.detach(|| match (live, &filter) {
+                (Some(live), None) => Ok(live.len() as u64),
+                (None, None) => Ok(index.live() as u64),
+                (Some(live), Some(filter)) => live.count(filter),
+                (None, Some(filter)) => index.count(filter),
+            })
+            .map_err(to_python)
         })
-        .map_err(to_python)
     }
 
     /// Returns the attributes of the vectors with these ids.
@@ -768,13 +737,13 @@ impl Index {
         let Ok(Some(id)) = lookups::id(id) else {
             return Ok(false);
         };
-        let (inner, live) = self.now(py)?;
-        let index = inner.at_home(&self.path, "stratann.open")?;
-        py.detach(|| match &*live {
-            Some(live) => live.contains(id),
-            None => index.contains(id),
+        self.reading(py, |index, live| {
+            py.detach(|| match live {
+                Some(live) => live.contains(id),
+                None => index.contains(id),
+            })
+            .map_err(to_python)
         })
-        .map_err(to_python)
     }
 
     fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
@@ -859,6 +828,7 @@ impl Index {
         py: Python<'py>,
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        // A failed measurement has discarded the sample, so it is not repeated (`reading`).
         let (inner, live) = self.now(py)?;
         let index = inner.at_home(&self.path, "stratann.open")?;
         let listener = Listener::new(progress)?;
@@ -1207,17 +1177,17 @@ impl Index {
         overwrite: bool,
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (inner, live) = self.now(py)?;
-        let index = inner.at_home(&self.path, "stratann.open")?;
         let listener = Listener::new(progress)?;
         let options = stratann::ExportOptions {
             ids,
             attributes,
             overwrite,
         };
-        let report = run(py, &listener, |progress| match &*live {
-            Some(live) => live.export(&out, &options, progress),
-            None => index.export(&out, &options, progress),
+        let report = self.reading(py, |index, live| {
+            run(py, &listener, |progress| match live {
+                Some(live) => live.export(&out, &options, progress),
+                None => index.export(&out, &options, progress),
+            })
         })?;
         to_dict(py, &report)
     }
@@ -1338,6 +1308,12 @@ impl Index {
         shape::arguments(py, &options)
     }
 
+    /// Whether this object has made changes since it was last closed.
+    #[getter]
+    fn _has_changed(&self) -> PyResult<bool> {
+        self.handle.has_changed()
+    }
+
     /// The name of the preset with which the index was built.
     #[getter]
     fn preset(&self) -> PyResult<String> {
@@ -1405,26 +1381,27 @@ impl Index {
         ids: &[u64],
         progress: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<stratann::Rows> {
-        let (inner, live) = self.now(py)?;
-        let index = inner.at_home(&self.path, "stratann.open")?;
-        let look_up = |progress: &dyn Progress| match &*live {
-            Some(live) => live.vectors(ids, progress),
-            None => index.vectors(ids, progress),
-        };
-        if ids.len() < WATCHED && progress.is_none() {
-            return py.detach(|| look_up(&Silent)).map_err(to_python);
-        }
-        run(py, &Listener::new(progress)?, look_up)
+        let listener = Listener::new(progress)?;
+        self.reading(py, |index, live| {
+            let look_up = |progress: &dyn Progress| match live {
+                Some(live) => live.vectors(ids, progress),
+                None => index.vectors(ids, progress),
+            };
+            match ids.len() < WATCHED && progress.is_none() {
+                true => py.detach(|| look_up(&Silent)).map_err(to_python),
+                false => run(py, &listener, look_up),
+            }
+        })
     }
 
     pub fn beside(&self, py: Python<'_>, ids: &[u64]) -> PyResult<Vec<Option<stratann::Row>>> {
-        let (inner, live) = self.now(py)?;
-        let index = inner.at_home(&self.path, "stratann.open")?;
-        py.detach(|| match &*live {
-            Some(live) => live.attributes(ids),
-            None => index.attributes(ids),
+        self.reading(py, |index, live| {
+            py.detach(|| match live {
+                Some(live) => live.attributes(ids),
+                None => index.attributes(ids),
+            })
+            .map_err(to_python)
         })
-        .map_err(to_python)
     }
 
     pub fn rows<'py>(&self, value: &Bound<'py, PyAny>, name: &'static str) -> PyResult<Rows<'py>> {
@@ -1433,6 +1410,29 @@ impl Index {
     }
 }
 
+/// Checks the arguments of a search without queries.
+fn check(
+    index: &stratann::Index,
+    live: Option<&Arc<LiveIndex>>,
+    options: &SearchOptions,
+    filter: Option<&Filter>,
+) -> PyResult<()> {
+    let checked = match live {
+        Some(live) => live.check_search(options),
+        None => index.check_search(options),
+    };
+    checked.map_err(to_python)?;
+    let Some(filter) = filter else {
+        return Ok(());
+    };
+    let checked = match live {
+        Some(live) => live.check_filter(filter),
+        None => index.check_filter(filter),
+    };
+    checked.map_err(to_python)
+}
+
+/// A text with the first ids, and the number of all ids if there are more.
 fn shown_ids(ids: &[u64]) -> String {
     let first: Vec<String> = ids.iter().take(SHOWN).map(u64::to_string).collect();
     match ids.len() > SHOWN {

@@ -15,7 +15,8 @@
 //! - `arguments` parses values such as "2GiB"; `shape` has the arguments of `build` and `create`.
 //! - `progress` runs long work beside the calling thread, for Ctrl-C and callbacks.
 //! - `gate` makes `close` wait for changes of other threads.
-//! - `process` refuses searches in a forked process, which lacks its parent's threads.
+//! - `process` refuses searches in a forked process, which lacks the threads of its parent.
+//! - `reading` repeats a read if changes of this process replaced its files meanwhile.
 //! - `lookups` returns vectors by their ids.
 //! - `attributes` converts attributes, payloads and filters.
 //! - `asynchronous` wakes an event loop when a search has ended.
@@ -43,6 +44,7 @@ mod near;
 mod opening;
 mod process;
 mod progress;
+mod reading;
 mod repair;
 mod searching;
 mod servers;

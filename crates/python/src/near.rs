@@ -48,12 +48,12 @@ pub fn range<'py>(
     let source = rows.source()?;
     let options = told.options(index, 1)?;
     let filter = told.filter.map(attributes::filter).transpose()?;
-    let (inner, live) = index.now(py)?;
-    let stored = inner.at_home(&index.path, "stratann.open")?;
-    let filter = filter.as_ref();
-    let page = run(py, &Listener::new(None)?, |progress| match &*live {
-        Some(live) => live.search_range(&source, &range, &options, filter, progress),
-        None => stored.search_range(&source, &range, &options, filter, progress),
+    let (listener, filter) = (Listener::new(None)?, filter.as_ref());
+    let page = index.reading(py, |stored, live| {
+        run(py, &listener, |progress| match live {
+            Some(live) => live.search_range(&source, &range, &options, filter, progress),
+            None => stored.search_range(&source, &range, &options, filter, progress),
+        })
     })?;
     let arguments = PyDict::new(py);
     if let Some(beside) = beside {
@@ -103,17 +103,17 @@ pub fn like<'py>(
         ..told.options(index, k)?
     };
     let filter = told.filter.map(attributes::filter).transpose()?;
-    let (inner, live) = index.now(py)?;
-    let stored = inner.at_home(&index.path, "stratann.open")?;
     let filter = filter.as_ref();
-    let search = |progress: &dyn Progress| match &*live {
-        Some(live) => live.search_like(&ids, &options, filter, progress),
-        None => stored.search_like(&ids, &options, filter, progress),
-    };
-    let found = match ids.len() < WATCHED {
-        true => py.detach(|| search(&Silent)).map_err(to_python)?,
-        false => run(py, &Listener::new(None)?, search)?,
-    };
+    let found = index.reading(py, |stored, live| {
+        let search = |progress: &dyn Progress| match live {
+            Some(live) => live.search_like(&ids, &options, filter, progress),
+            None => stored.search_like(&ids, &options, filter, progress),
+        };
+        match ids.len() < WATCHED {
+            true => py.detach(|| search(&Silent)).map_err(to_python),
+            false => run(py, &Listener::new(None)?, search),
+        }
+    })?;
     let parts = match beside {
         Some(beside) => {
             let rows = index.beside(py, &found.ids)?;

@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
 use stratann::{
-    CacheSize, DirectOptions, Durability, LiveIndex, MergeWhen, Merger, OpenOptions, Progress,
-    TierError, WriteOptions,
+    CacheSize, DirectOptions, Durability, LiveIndex, MergeWhen, Merger, OpenOptions, Opener,
+    Progress, TierError, WriteOptions,
 };
 
 use crate::arguments::shown;
@@ -72,6 +72,9 @@ pub struct Writer {
     /// Locked while a thread opens the index for changes, which may take long.
     opening: Mutex<()>,
     closer: Mutex<()>,
+    /// Locked by the thread that opens the result of the last close again. Meanwhile, searches use
+    /// the result itself.
+    completer: Mutex<()>,
     /// Locked during an insert that is recorded, so that it can be resumed after a kill. Such an
     /// insert is recognised by its vectors, so there is one at a time.
     noted: Mutex<()>,
@@ -82,6 +85,9 @@ pub struct Writer {
 struct State {
     live: Option<Arc<Opened<LiveIndex>>>,
     changes: Changes,
+    /// Whether the index is unpacked once it is closed, if its memory suffices. An index open for
+    /// changes never is.
+    unpack: bool,
     /// The objects that have made changes since `live` was opened.
     users: Vec<User>,
     merger: Option<Merger>,
@@ -94,6 +100,14 @@ struct State {
 }
 
 impl State {
+    /// Whether `index` is the result of the last close.
+    fn has_left(&self, index: &Arc<Opened<stratann::Index>>) -> bool {
+        self.left
+            .as_ref()
+            .is_some_and(|left| Arc::ptr_eq(left, index))
+    }
+
+    /// Records that the index open for changes is closed.
     fn has_closed(&mut self, live: &Arc<Opened<LiveIndex>>) {
         CLOSES.fetch_add(1, Ordering::SeqCst);
         self.closed = Some(Arc::downgrade(live));
@@ -303,6 +317,7 @@ impl Writer {
                 gate: Arc::default(),
                 opening: Mutex::default(),
                 closer: Mutex::default(),
+                completer: Mutex::default(),
                 noted: Mutex::default(),
                 state: Mutex::default(),
             })
@@ -447,6 +462,7 @@ impl Writer {
         let mut state = self.state.lock();
         state.merger = merger;
         state.changes = changes;
+        state.unpack = wanted.0.unpack;
         state.users.push(user);
         state.left = None;
         state.live = Some(live.clone());
@@ -531,14 +547,11 @@ impl Writer {
         let stays = matches!(live.is_current(), Ok(true));
         let opened = match &flushed {
             Err(_) if stays => None,
+            // The index is unpacked only after the folder's lock is released, since this takes
+            // long, and since another checkpoint may follow.
             _ => {
                 let place = if stays { live.path() } else { home };
-                // The changes are durable, so the text of `Interrupted` would be wrong.
-                let opened = live.index().opener().open_observed(place, progress);
-                Some(opened.map_err(|error| match error {
-                    stratann::Error::Interrupted => stratann::Error::Stopped,
-                    error => error,
-                }))
+                Some(live.index().opener().unpacking(false).open(place))
             }
         };
         let index = match opened {
@@ -558,16 +571,51 @@ impl Writer {
             std::thread::sleep(Duration::from_millis(1));
         }
         drop(live);
-        // The drop may have written a checkpoint. `index` has all changes, but an older checkpoint,
-        // whose files another process may remove. So the close opens the new checkpoint.
-        if let Ok(false) = index.is_current()
-            && let Ok(last) = index.opener().open_observed(index.path(), progress)
-        {
-            let mut state = self.state.lock();
-            state.closes += 1;
-            state.left = Some(Arc::new(Opened::new(Arc::new(last))));
+        // The drop may have written a checkpoint. Then `index` has all changes, but an older
+        // checkpoint, whose files another process may remove.
+        let unpack = self.state.lock().unpack;
+        if unpack && index.would_unpack() || matches!(index.is_current(), Ok(false)) {
+            // The index is closed, so an interruption or an error leaves nothing to do. The next
+            // search opens the index again.
+            let opener = index.opener().unpacking(unpack);
+            let _reported_by_the_next_search = self.complete(&index, &opener, progress);
         }
         flushed
+    }
+
+    /// Replaces `left`, the result of the last close, by the index that `opener` opens: of the last
+    /// checkpoint, and unpacked. Returns `false` if another thread is doing this now.
+    ///
+    /// # Errors
+    /// The index cannot be opened, or `progress` ends the call. The objects of the folder still use
+    /// `left`, and try again.
+    pub fn complete(
+        &self,
+        left: &Arc<Opened<stratann::Index>>,
+        opener: &Opener,
+        progress: &dyn Progress,
+    ) -> Result<bool, stratann::Error> {
+        let Some(_one) = self.completer.try_lock() else {
+            return Ok(false);
+        };
+        if !self.has_left(left) {
+            return Ok(true);
+        }
+        let opened = opener.open_observed(left.path(), progress);
+        let mut state = self.state.lock();
+        if state.has_left(left) {
+            state.closes += 1;
+            if let Ok(index) = opened {
+                state.left = Some(Arc::new(Opened::new(Arc::new(index))));
+                return Ok(true);
+            }
+        }
+        opened.map(|_| true)
+    }
+
+    /// Whether `index` is the result of the last close.
+    fn has_left(&self, index: &Arc<Opened<stratann::Index>>) -> bool {
+        self.state.lock().has_left(index)
     }
 
     /// Ends the changes of an object that was freed. Returns whether it was the last object with
@@ -602,9 +650,9 @@ impl Writer {
         Some((state.merger.take(), live))
     }
 
-    /// If all objects have ended their changes, closes the index without a merge. The call never
-    /// waits: if a change or another close is in progress, the end of that change or close closes
-    /// the index.
+    /// If all objects have ended their changes, closes the index without a merge. The next search
+    /// unpacks the index, if its memory suffices, since no signal could end that here. The call
+    /// never waits: if a change or another close is in progress, its end closes the index.
     pub fn close_if_left(&self) {
         if !self.is_left() {
             return;
@@ -624,7 +672,7 @@ impl Writer {
         };
         drop(merger);
         let flushed = live.flush();
-        let open = || live.index().opener().open(live.path());
+        let open = || live.index().opener().unpacking(false).open(live.path());
         match flushed.and_then(|()| open()) {
             Ok(index) => self.put_away(&live, &Arc::new(Opened::new(Arc::new(index)))),
             // No caller gets this error. The index stays open for changes, and the next object that

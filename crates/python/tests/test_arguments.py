@@ -443,16 +443,25 @@ def test_a_plan_refuses_a_memory_that_a_build_refuses(preset, small, tmp_path):
 def test_a_plan_counts_attributes_and_payloads(small, tmp_path):
     attributes = {"year": [1900 + row % 100 for row in range(len(small))], "name": [f"photo {row}" for row in range(len(small))]}
     payload = ["x" * (row % 200) for row in range(len(small))]
+    rows = {"attributes": attributes, "payload": payload}
     bare, plan = stratann.plan(small), stratann.plan(small, attributes=attributes, payload=payload)
     stratann.build(small, tmp_path / "x.idx", attributes=attributes, payload=payload)
     there = sum(file.stat().st_size for file in (tmp_path / "x.idx").iterdir() if file.name.startswith(("rows-", "columns-")))
     assert 0.98 < plan["attributes"] / there < 1.02 and bare["attributes"] == 0
     assert plan["storage"] == bare["storage"] + plan["attributes"]
-    with pytest.raises(ValueError, match="attributes and payload alone") as refused:
-        stratann.build(small, tmp_path / "y.idx", attributes=attributes, payload=payload, memory=1000)
-    with pytest.raises(ValueError, match="attributes and payload alone") as planned:
-        stratann.plan(small, attributes=attributes, payload=payload, memory=1000)
-    assert str(planned.value) == str(refused.value)
+    # What is in memory during the build counts, as the build counts it.
+    for memory in (1_000, bare["least_memory"]):
+        text = r"memory budget of (\d+) bytes is too small; (\d+) bytes are needed for .*, with (\d+) bytes of attributes and payload, "
+        named = []
+        for call in (lambda: stratann.plan(small, **rows, memory=memory), lambda: stratann.build(small, tmp_path / "y.idx", **rows, memory=memory)):
+            with pytest.raises(ValueError, match=text) as refused:
+                call()
+            given, needed, _ = map(int, re.match(text, str(refused.value)).groups())
+            # Given at least that much, a build succeeds: the sum is named. The process has grown since.
+            assert given == memory and needed > bare["least_memory"]
+            stratann.build(small, tmp_path / "z.idx", **rows, memory=needed + (8 << 20), overwrite=True)
+            named.append(needed)
+        assert abs(named[0] - named[1]) < 8 << 20
     assert plan["least_memory"] > bare["least_memory"] and plan["memory"] > bare["memory"]
     # The process has grown since.
     least = stratann.plan(small, attributes=attributes, payload=payload)["least_memory"] + (8 << 20)

@@ -1,5 +1,7 @@
 """Documents as a dict by id, and arguments of the wrong form."""
 
+import copy
+import dataclasses
 import pickle
 import uuid
 
@@ -8,7 +10,7 @@ import pytest
 
 import stratann
 import stratann.documents
-from stratann.documents import Document, Documents
+from stratann.documents import UNREAD, Document, Documents, UnreadVectorError
 
 D = 8
 SOME = uuid.UUID(int=7)
@@ -50,6 +52,73 @@ def test_keys_items_and_values_are_those_of_a_dict(documents):
     keys = documents.keys()
     documents.delete(["id 1"])
     assert len(keys) == 5 and "id 1" not in keys and "id 1" not in list(keys)
+
+
+def test_items_and_values_compare_as_those_of_a_dict(documents):
+    documents.put([document(1, n=1), Document("bare", "text")])
+    full, other = documents.get(["id 1"], vectors=True)[0], document(1, n=2)
+    unread, bare = documents["id 1"], documents["bare"]
+    for within, without in [
+        ([full, unread, document(1, n=1), dataclasses.replace(full, vector=full.vector.tolist())], [other, 5, None]),
+        ([], [dataclasses.replace(full, vector=wrong) for wrong in (vector(2), vector(1)[:3], "text", [[1], [1, 2]])]),
+        ([bare, Document("bare", "text")], [dataclasses.replace(bare, vector=vector(1)), dataclasses.replace(full, vector=None)]),
+    ]:
+        for one in within:
+            assert one in documents.values() and (one.id, one) in documents.items()
+        for one in without:
+            assert one not in documents.values() and ("id 1", one) not in documents.items()
+    for pair in [(5, full), ("no", full), ("bare", full), (["id 1"], full), (None, None), ("id 1",), ("id 1", full, full), 5, None, "id 1", ["id 1", full]]:
+        assert pair not in documents.items()
+    assert full == document(1, n=1) != other and full != "id 1" and documents.items() == {one.id: one for one in documents.values()}.items()
+
+
+def test_a_vector_that_was_not_read_is_not_stored_as_none(documents, tmp_path):
+    documents.put([document(1), document(2), Document("bare", "text")])
+    with Documents(tmp_path / "copy.idx") as other:
+        for read in (lambda: documents.values(), lambda: documents.scan(), lambda: documents.get(["id 1", "id 2", "bare"]), lambda: dict(documents.items()).values()):
+            with pytest.raises(UnreadVectorError) as caught:
+                other.put(read())
+            assert sorted(caught.value.ids) == ["id 1", "id 2"] and isinstance(caught.value, ValueError)
+            for word in ("'id 1'", "were not read", "vectors=True", "vector=None"):
+                assert word in str(caught.value)
+        assert len(other) == 0
+        # As does a document that was changed in between, or put back into its own store.
+        changed = dataclasses.replace(documents["id 1"], content="other")
+        for store in (other, documents):
+            with pytest.raises(UnreadVectorError, match="'id 1'"):
+                store.put([document(3), changed])
+        for found in (documents.search(vector(1), 1), other.search(vector(1), 1)):
+            assert [one.id for one, _ in found] == ["id 1"] * len(found)
+        # If a document has no vector, each way of reading says so.
+        bare = [documents["bare"], documents.get(["bare"], vectors=True)[0], next(one for one in documents.values() if one.id == "bare")]
+        assert all(one.vector is None for one in bare) and len(other.put(bare, existing="replace")) == 1
+        other.put(documents.scan(vectors=True))
+        assert sorted(one.id for one, _ in other.search(vector(1), 9)) == ["id 1", "id 2"] and len(other) == 3
+
+
+def test_an_unread_vector_is_no_vector(documents):
+    documents.put([document(1)])
+    unread = documents["id 1"].vector
+    assert unread is UNREAD is pickle.loads(pickle.dumps(unread)) is copy.deepcopy(unread) and repr(unread) == "UNREAD" and not unread
+    refused(AttributeError, lambda: unread.tolist(), "was not read", "'tolist'", "vectors=True")
+    for use in (lambda: numpy.asarray(unread), lambda: documents.search(unread), lambda: numpy.dot(unread, vector(1))):
+        refused(TypeError, use, "was not read", "vectors=True")
+    [(found, _)] = documents.search(vector(1), 1)
+    assert found.vector is UNREAD and documents.update(None, lambda one: dataclasses.replace(one, content="new")) == 1
+    numpy.testing.assert_array_equal(documents.get(["id 1"], vectors=True)[0].vector, vector(1))
+
+
+def test_a_document_that_is_deleted_between_two_reads_is_not_returned_without_its_vector(documents, monkeypatch):
+    documents.put([document(1), document(2)])
+    read = Documents._bare
+
+    def late(self, index, ids):
+        monkeypatch.setattr(Documents, "_bare", read)
+        self.delete(["id 1"])
+        return read(self, index, ids)
+
+    monkeypatch.setattr(Documents, "_bare", late)
+    assert [one.id for one in documents.scan(vectors=True)] == ["id 2"]
 
 
 def test_items_and_values_read_each_document_once(documents, monkeypatch):
@@ -142,6 +211,19 @@ def test_the_remedy_for_a_single_value_is_a_call_that_works(documents):
     assert "delete([..])" in refused(TypeError, lambda: documents.delete("1" * 80))
 
 
+def test_scalars_of_numpy_are_single_values(documents):
+    text, number = numpy.array("12"), numpy.array(5)
+    for put in ([], [Document(numpy.str_("12"), numpy.str_("text"), {"n": numpy.int64(5), "x": numpy.float32(2.5)}, vector(1))]):
+        for id in documents.put(put):
+            assert (type(id), id) == (str, "12")
+        for wrong, shown in ((text, "['12']"), (number, "['5']"), (numpy.str_("12"), "['12']"), (numpy.int64(5), "['5']")):
+            assert f"get({shown})" in refused(TypeError, lambda wrong=wrong: documents.get(wrong), "ids is ")
+            assert f"delete({shown})" in refused(TypeError, lambda wrong=wrong: documents.delete(wrong), "ids is ")
+            assert "put([Document(" in refused(TypeError, lambda wrong=wrong: documents.put(wrong), "documents is ")
+        assert documents.get(numpy.array(["12"]))[0] == documents.get([numpy.str_("12")])[0]
+    assert documents.count({"n": numpy.int64(5)}) == documents.count({"n": {"$in": [number]}}) == documents.count({"x": numpy.float32(2.5)}) == 1
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
@@ -151,7 +233,7 @@ def test_the_remedy_for_a_single_value_is_a_call_that_works(documents):
         (lambda v: numpy.empty((0, D), numpy.float32), ["vector has the shape (0, 8)"]),
         (lambda v: v.reshape(2, 2, 2), ["vector has the shape (2, 2, 2)"]),
         (lambda v: [], ["vector has the shape (0,); a vector has at least one element. Pass a vector, (d,)"]),
-        (lambda v: numpy.float32(1), ["vector has the shape ()"]),
+        (lambda v: numpy.float32(1), ["vector has the shape (); a search has one vector, (d,). Pass an array, (d,), or a list"]),
         (lambda v: "a text", ["vector is a str", "(d,)"]),
         (lambda v: None, ["vector is a NoneType", "(d,)"]),
     ],

@@ -6,6 +6,8 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 import threading
 
 import numpy
@@ -359,3 +361,32 @@ def test_an_index_whose_manifest_is_away_is_not_an_empty_store(tmp_path):
     (tmp_path / "a" / "notes.txt").write_text("of somebody")
     with pytest.raises(stratann.StratannError, match="no MANIFEST"):
         Documents(tmp_path / "a")
+
+
+def test_a_store_that_cannot_be_closed_keeps_its_lock(tmp_path):
+    path = tmp_path / "a.idx"
+    documents = Documents(path)
+    documents.put([document(1)])
+    documents.put([document(2)])
+    path.rename(tmp_path / "away")
+    with pytest.raises((OSError, stratann.StratannError)):
+        documents.close()
+    (tmp_path / "away").rename(path)
+    # So many documents that the other process would build the index again, and replace this one.
+    put = (
+        "import sys, numpy, stratann\n"
+        "from stratann.documents import Document, Documents\n"
+        "try:\n"
+        "    Documents(sys.argv[1]).put([Document(f'other {n}', None, {}, numpy.eye(8)[n % 8]) for n in range(40)])\n"
+        "    print('put')\n"
+        "except stratann.InUseError as error:\n"
+        "    print(error)\n"
+    )
+
+    def other():
+        return subprocess.run([sys.executable, "-c", put, str(path)], stdout=subprocess.PIPE, text=True, check=True).stdout
+
+    assert "another process changes these documents" in other()
+    documents.put([document(3)])
+    documents.close()
+    assert other() == "put\n" and len(documents) == 43

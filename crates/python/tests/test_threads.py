@@ -1,5 +1,6 @@
 """Threads, and several objects of one folder, that change it together."""
 
+import asyncio
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ import numpy
 import pytest
 
 import stratann
+from stratann import asynchronous
 
 BUILT = 300
 
@@ -468,3 +470,86 @@ def test_other_threads_go_on_while_an_object_ends_that_nobody_has_any_more(path,
         if seen:
             return
     raise AssertionError("no other thread went on")
+
+
+@pytest.fixture(scope="module")
+def described(tmp_path_factory, small):
+    """The folder of an index whose vectors have attributes and payloads."""
+    path = tmp_path_factory.mktemp("described") / "built.idx"
+    numbers = {"attributes": [{"n": n} for n in range(BUILT)], "payload": [str(n) for n in range(BUILT)]}
+    stratann.build(small[:BUILT], path, degree=16, build_list=32, threads=1, **numbers)
+    return path
+
+
+async def awaited(index, *arguments, **options):
+    return await index.search_async(*arguments, **options)
+
+
+@pytest.fixture
+def changing_the_next_read(monkeypatch):
+    """Has another object change and close an index, after the next read of an object has chosen its checkpoint. Returns
+    a list with a word for each time that the call reads."""
+
+    def change(index, rows, compact):
+        read, ended = [], asynchronous._Loop.ended
+
+        def work():
+            read.append("first")
+            with stratann.open(index.path, merges=False) as other:
+                for turn in range(4):
+                    other.insert(rows[BUILT + 20 * turn : BUILT + 20 * (turn + 1)], attributes=[{"n": 1_000}] * 20)
+                    other.close()
+                if compact:
+                    other.compact()
+            stratann._stratann._in_next_read(lambda: read.append("again"))
+
+        async def counted(loop, search):
+            await ended(loop, search)
+            read.append("awaited")
+
+        monkeypatch.setattr(asynchronous._Loop, "ended", counted)
+        stratann._stratann._in_next_read(work)
+        return read
+
+    yield change
+    stratann._stratann._in_next_read(lambda: None)
+
+
+@pytest.mark.parametrize("compact", [False, True], ids=["inserts", "merge"])
+@pytest.mark.parametrize(
+    ("call", "read"),
+    [
+        (lambda index, rows, _: 7 in index.search(rows[7], 10, list_size=300)[0], 2),
+        (lambda index, rows, _: len(index.search(rows[:1_200], 10, list_size=300)[0]) == 1_200, 2),
+        (lambda index, rows, _: 7 in index.search(rows[7], 10, filter="n < 100")[0], 1),
+        (lambda index, rows, _: 7 in asyncio.run(awaited(index, rows[7], 10, list_size=300))[0], 3),
+        (lambda index, rows, _: 7 in asyncio.run(awaited(index, rows[7], 10, filter="n < 100", payload=True))[0], 2),
+        (lambda index, rows, _: index.search_like([5], 10, list_size=300)[0].shape == (1, 10), 2),
+        (lambda index, rows, _: 7 in index.search_range(rows[7], 1e9).ids, 2),
+        (lambda index, rows, _: (index.get(range(BUILT)).vectors == rows[:BUILT]).all(), 2),
+        (lambda index, rows, _: (index[5] == rows[5]).all(), 1),
+        (lambda index, rows, out: index.export(out / "x.u8bin")["vectors"] == BUILT + 80, 2),
+        (lambda index, rows, _: 5 in index and len(index.ids()) >= BUILT and index.count("n < 100") == 100, 1),
+        (lambda index, rows, _: index.attributes([5]) == [{"n": 5}] and index.payload([6]) == ["6"], 1),
+    ],
+    ids=["search", "many", "filter", "async", "async filter", "like", "range", "get", "item", "export", "ids", "attributes"],
+)
+def test_a_read_of_a_checkpoint_that_this_process_replaces_reads_the_later_one(call, read, compact, described, tmp_path, small, changing_the_next_read):
+    path = shutil.copytree(described, tmp_path / "live.idx")
+    index = stratann.open(path, merges=False)
+    times = changing_the_next_read(index, small, compact)
+    assert call(index, small, tmp_path)
+    # Columns and tables of ids are read from files that no insert changes.
+    # A read of all vectors reads a page that was reused. Other reads may miss such pages.
+    assert len(times) >= read, times
+    assert len(index) == BUILT + 80
+
+
+def test_a_read_of_a_checkpoint_that_another_process_replaces_is_not_repeated(described, tmp_path, small, another_process):
+    path = shutil.copytree(described, tmp_path / "live.idx")
+    index, read = stratann.open(path, merges=False), []
+    changes = "\n".join(["index = stratann.open(sys.argv[1], merges=False)", "for turn in range(4):", "    index.insert(small[300 + 20 * turn : 320 + 20 * turn])", "    index.close()"])
+    stratann._stratann._in_next_read(lambda: (read.append(1), another_process(path, changes)))
+    with pytest.raises(stratann.OutdatedError):
+        index.search(small[7], 10, list_size=300)
+    assert read == [1] and index.refresh() and 7 in index.search(small[7], 10, list_size=300)[0]

@@ -1,8 +1,11 @@
-//! The end of a command: three exit statuses, and a line on standard error.
+//! The end of a command: three exit statuses or a signal, and one line on standard error with the
+//! reason.
 
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
+
+use crate::progress;
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -77,13 +80,96 @@ impl From<serde_json::Error> for Failure {
     }
 }
 
-/// Prints the error on standard error, and returns the exit status.
+/// The error of a command that a signal asked to stop too late.
+const COMPLETE: &str = "interrupted; the command was complete by then, and its result is kept";
+
+/// Prints the error on standard error, and returns the exit status. If a signal asked the command
+/// to stop, the signal ends the program instead.
 pub fn report(outcome: Result<(), Failure>) -> ExitCode {
     let (message, status) = match outcome {
-        Ok(()) | Err(Failure::Closed) => return ExitCode::SUCCESS,
-        Err(Failure::Failed(message)) => (message, 1),
-        Err(Failure::Wrong(message)) => (message, 2),
+        // A loop of a shell ends here too, so the user gets the reason.
+        Ok(()) if progress::interrupted_by().is_some() => (Some(COMPLETE.to_owned()), 0),
+        Ok(()) | Err(Failure::Closed) => (None, 0),
+        Err(Failure::Failed(message)) => (Some(message), 1),
+        Err(Failure::Wrong(message)) => (Some(message), 2),
     };
-    let _ = writeln!(std::io::stderr(), "error: {message}");
+    if let Some(message) = message {
+        // If standard error is closed, only the exit status reports the error.
+        let _ = writeln!(std::io::stderr(), "error: {message}");
+    }
+    // A signal would discard output that is not written yet. An error was reported already.
+    let _ = std::io::stdout().flush();
+    if let Some(signal) = progress::interrupted_by() {
+        progress::end_by(signal);
+    }
     ExitCode::from(status)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    use super::*;
+
+    /// Names the case for the process that the test starts.
+    const CASE: &str = "STRATANN_TEST_OF_SIGNALS";
+
+    /// A signal ends its whole process, so each case runs in a process of its own: this test again.
+    #[test]
+    fn a_signal_ends_a_command_after_its_text() {
+        if let Some(case) = std::env::var_os(CASE) {
+            return stopped(&case.to_string_lossy());
+        }
+        for (case, signal, text) in [
+            (
+                "complete",
+                Some(15),
+                "error: interrupted; the command was complete",
+            ),
+            ("failed", Some(15), "error: interrupted: why"),
+            ("server", None, ""),
+        ] {
+            let name = "failure::tests::a_signal_ends_a_command_after_its_text";
+            let ended = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", name, "--nocapture"])
+                .env(CASE, case)
+                .output()
+                .unwrap();
+            let (out, said) = (ended.stdout, String::from_utf8(ended.stderr).unwrap());
+            assert_eq!(ended.status.signal(), signal, "{case}: {said}");
+            assert!(
+                said.contains("stopping") && said.contains(text),
+                "{case}: {said}"
+            );
+            assert!(
+                String::from_utf8_lossy(&out).contains("a result"),
+                "{case}: {out:?}"
+            );
+            assert_eq!(said.contains("error"), signal.is_some(), "{case}: {said}");
+        }
+    }
+
+    /// The end of a command that SIGTERM asked to stop.
+    fn stopped(case: &str) {
+        progress::catch_interrupts();
+        let own = std::process::id().to_string();
+        let sent = Command::new("kill").args(["-TERM", &own]).status();
+        assert!(sent.unwrap().success());
+        while !progress::interrupted() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let mut output = crate::output::Output::lock();
+        output.text("a result").unwrap();
+        output.finish().unwrap();
+        let outcome = match case {
+            "failed" => Err(Failure::Failed("interrupted: why".into())),
+            "server" => {
+                progress::end_without_signal();
+                Ok(())
+            }
+            _ => Ok(()),
+        };
+        assert_eq!(report(outcome), ExitCode::SUCCESS);
+    }
 }

@@ -3,7 +3,7 @@
 
 use std::ffi::c_int;
 use std::io::IsTerminal;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,16 +16,21 @@ use crate::logger::say;
 use crate::size;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-/// Whether a signal only asks the work to stop, because the work checks [`interrupted`].
+/// The signal that ends the program once its work has stopped, or 0.
+static ENDS: AtomicI32 = AtomicI32::new(0);
+/// Whether the work looks at [`interrupted`], so that a signal only asks it to stop.
 static HEEDED: AtomicBool = AtomicBool::new(false);
 static HANDLER: Once = Once::new();
 
-/// From now on, Ctrl-C, `kill` or a hang-up ends the program with status 1, without a cleanup.
+/// After this call, Ctrl-C, `kill` or a hang-up ends the program with an error, by the signal. Work
+/// that has to clean up calls [`catch_interrupts`].
 pub fn end_at_interrupts() {
     install();
 }
 
-/// From now on, the first signal only asks the work to stop, and the second ends the program.
+/// After this call, the first Ctrl-C, `kill` or hang-up only asks the work to stop, so that it can
+/// clean up. Then [`report`](crate::failure::report) ends the program by the signal. A second
+/// signal ends it immediately.
 pub fn catch_interrupts() {
     HEEDED.store(true, Ordering::SeqCst);
     install();
@@ -71,19 +76,42 @@ pub fn outlive_limits() {
 fn stop(signal: c_int) {
     if !HEEDED.load(Ordering::SeqCst) {
         say_soon("error: interrupted");
-        std::process::exit(1);
+        end_by(signal);
     }
     if INTERRUPTED.load(Ordering::SeqCst) {
-        // A shell reports this status for a program that a signal ended.
-        std::process::exit(128 + signal);
+        end_by(signal);
     }
     // This line comes before the error with which the work ends, so that the error is the last
     // line.
     say_soon("stopping; a second Ctrl-C or kill ends the program immediately");
+    ENDS.store(signal, Ordering::SeqCst);
     INTERRUPTED.store(true, Ordering::SeqCst);
 }
 
-/// Waits for at most a second, because standard error may be a pipe that no program reads.
+/// The signal that asked the work to stop, and that ends the program once it has.
+pub(crate) fn interrupted_by() -> Option<c_int> {
+    Some(ENDS.load(Ordering::SeqCst)).filter(|signal| *signal != 0)
+}
+
+/// After this call, the signal that asked the work to stop does not end the program: for a server,
+/// a signal is the usual end.
+pub fn end_without_signal() {
+    ENDS.store(0, Ordering::SeqCst);
+}
+
+/// Ends the program by a signal. A shell ends a loop only if the signal ends the command, whatever
+/// its exit status.
+pub(crate) fn end_by(signal: c_int) -> ! {
+    // The first process of a container ignores a signal without a handler. It gets the status that
+    // a shell reports for a program that a signal ended.
+    if std::process::id() != 1 {
+        let _ = signal_hook::low_level::emulate_default_handler(signal);
+    }
+    std::process::exit(128 + signal)
+}
+
+/// Writes a line to standard error, and waits for at most a second. If no program reads standard
+/// error, a write of this thread would never return, and later signals would have no effect.
 fn say_soon(line: &'static str) {
     let (said, until_said) = std::sync::mpsc::channel();
     let write = move || {

@@ -59,8 +59,8 @@ pub fn run(arguments: &CopiesArguments) -> Result<(), Failure> {
 fn state(found: &Copies) -> &'static str {
     match found.current {
         Some(true) => "current",
-        Some(false) => "another",
-        // The index was not named, or no longer exists.
+        Some(false) => "outdated",
+        // The copies cannot be compared with their index: it was not named, or no longer exists.
         None => "unknown",
     }
 }

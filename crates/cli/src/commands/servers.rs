@@ -146,6 +146,7 @@ pub fn until_stopped(lines: &[String], http: Option<&Http>) -> Result<(), Failur
     while !progress::interrupted() {
         std::thread::sleep(LOOKS);
     }
+    progress::end_without_signal();
     tracing::info!("stopping");
     Ok(())
 }

@@ -8,26 +8,27 @@ use stratann::{
 };
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::Output;
-use stratann_terminal::progress::Shown;
 use stratann_terminal::size;
 use stratann_terminal::table::{Table, facts};
 
 use super::target::indexes_in;
 use crate::args::StatsArguments;
 
-pub fn run(arguments: &StatsArguments, quiet: bool) -> Result<(), Failure> {
+/// Prints the properties of an index.
+pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
     if let Some((catalog, names)) = indexes_in(&arguments.index) {
         return list(&catalog, &names, arguments);
     }
     let open = OpenOptions {
         memory: arguments.memory,
         places: arguments.places.all()?,
+        unpack: false,
         ..OpenOptions::default()
     };
-    // With --memory, the index is opened as for a search.
-    let shown = Shown::of_reader(quiet);
-    let index = Index::open_observed(&arguments.index, &open, &shown)?;
-    let (stats, looked) = index.stats_and_health(&Silent);
+    let index = Index::open(&arguments.index, &open)?;
+    let (mut stats, looked) = index.stats_and_health(&Silent);
+    // The memory is that of a search, which may unpack the index.
+    stats.memory = index.memory_to_search()?;
     let mut output = Output::lock();
     if arguments.json {
         output.json_document(&stats)?;

@@ -91,7 +91,7 @@ pub fn delete(arguments: &DeleteArguments, quiet: bool) -> Result<(), Failure> {
     let shown = Shown::new(quiet);
     let start = Instant::now();
     let deleted = match wanted {
-        Wanted::Ids(ids) => live.delete(&ids).map(|()| ids.len() as u64),
+        Wanted::Ids(ids) => (live.delete_observed(&ids, &shown)).map(|()| ids.len() as u64),
         Wanted::Matching(filter) => live.delete_matching_observed(filter, &shown),
     };
     let changed = Changed {

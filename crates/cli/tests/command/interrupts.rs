@@ -1,12 +1,17 @@
-//! Ctrl-C and `kill` end a command, also while it waits for a pipe.
+//! Ctrl-C and `kill` end a command with an error, by the signal, also while it waits for a pipe.
 
 #![cfg(unix)]
 
 use std::io::{Read, Write};
-use std::process::{Child, Stdio};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, Stdio};
 
 use crate::attributes::wait;
+use crate::refusals::is_ignored;
 use crate::support::{DIM, Place, u8s};
+
+/// The number of the signal SIGTERM.
+const TERM: i32 = 15;
 
 #[test]
 fn a_pipe_that_is_silent_is_left_at_a_signal() {
@@ -51,7 +56,7 @@ fn left_at_a_signal(place: &Place, words: &[&str]) {
     drop(pipe);
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+    assert_eq!(output.status.signal(), Some(TERM), "{words:?}: {said}");
     assert!(
         has_ended && said.contains("interrupted"),
         "{words:?}: {said}"
@@ -91,7 +96,7 @@ fn a_command_that_prints_is_ended_by_a_signal() {
         drop(printed);
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+        assert_eq!(output.status.signal(), Some(TERM), "{words:?}: {said}");
         assert!(
             has_ended && said.contains("error: interrupted"),
             "{words:?}: {said}"
@@ -99,10 +104,48 @@ fn a_command_that_prints_is_ended_by_a_signal() {
     }
 }
 
+/// bash ends a loop at Ctrl-C only if the signal ends the command, whatever the exit status.
+#[test]
+fn ctrl_c_ends_a_loop_of_a_shell() {
+    let bash = Command::new("bash").arg("-c").arg("").status();
+    if is_ignored(2) || bash.is_err() {
+        eprintln!("skipped: bash is missing, or these tests were started with SIGINT ignored");
+        return;
+    }
+    let place = Place::with_index();
+    place.write("none", b"");
+    let fifo = Command::new("mkfifo").arg(place.path("pipe")).status();
+    assert!(fifo.unwrap().success());
+    let text = "for ids in pipe none; do echo $ids >>turns; \"$0\" delete index - <$ids; done; echo end >>turns";
+    let shell = Command::new("bash")
+        .args(["-c", text, env!("CARGO_BIN_EXE_stratann")])
+        .current_dir(place.path(""))
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    let mut pipe = std::fs::OpenOptions::new()
+        .write(true)
+        .open(place.path("pipe"))
+        .unwrap();
+    // The pipe has no room for all of this, so the command has begun to read it.
+    pipe.write_all(&[b' '; 1 << 20]).unwrap();
+    // A terminal sends the signal to the shell and to its command.
+    kill("-INT", &format!("-{}", shell.id()));
+    let output = shell.wait_with_output().unwrap();
+    drop(pipe);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let turns = std::fs::read_to_string(place.path("turns")).unwrap();
+    assert_eq!(turns, "pipe\n", "{said}");
+    assert_eq!(output.status.signal(), Some(2), "{said}");
+    assert!(said.contains("error: interrupted"), "{said}");
+}
+
 fn terminate(child: &Child) {
-    let kill = format!("kill -TERM {}", child.id());
-    let killed = std::process::Command::new("sh")
-        .args(["-c", &kill])
-        .status();
+    kill("-TERM", &child.id().to_string());
+}
+
+fn kill(signal: &str, whom: &str) {
+    let killed = Command::new("kill").args([signal, "--", whom]).status();
     assert!(killed.unwrap().success());
 }

@@ -179,6 +179,16 @@ impl Ran {
     #[track_caller]
     pub fn refused(self, status: i32, words: &[&str]) -> Ran {
         assert_eq!(self.status, Some(status), "{self:?}");
+        self.said(words)
+    }
+
+    /// The command was ended by a signal, after an error with these words.
+    pub fn interrupted(self, words: &[&str]) -> Ran {
+        assert_eq!(self.status, None, "{self:?}");
+        self.said(words)
+    }
+
+    fn said(self, words: &[&str]) -> Ran {
         let error = self
             .stderr
             .split_once("error: ")

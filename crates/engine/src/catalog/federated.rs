@@ -12,7 +12,11 @@ use crate::data::VectorSource;
 use crate::filter::{Checked, Filter, Schema};
 use crate::progress::{Progress, Silent};
 use crate::search::Counters;
-use crate::{Error, Index, Parts, SearchOptions, SearchResults, bounds, stored};
+use crate::{Error, ErrorKind, Index, Parts, SearchOptions, SearchResults, bounds, stored};
+
+/// The maximum number of searches of one index in a call. Each further search needs a change of the
+/// index during the one before it.
+const MOST_SEARCHES: usize = 20;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Space {
@@ -150,31 +154,44 @@ impl Catalog {
         let exact = options.exact || each.len() > 1;
         let mut columns = None;
         for &name in &each {
-            let (index, filter) = match filter {
-                None => (self.index_observed(name, progress)?, None),
-                Some(filter) => {
-                    let asked = (filter, &*each);
-                    let (index, filter) = self.asked(name, asked, &mut columns, progress)?;
-                    (index, Some(filter))
+            let mut searches = 1;
+            let found = loop {
+                let (index, filter) = match filter {
+                    None => (self.index_observed(name, progress)?, None),
+                    Some(filter) => {
+                        let asked = (filter, &*each);
+                        let (index, filter) = self.asked(name, asked, &mut columns, progress)?;
+                        (index, Some(filter))
+                    }
+                };
+                // Deleted vectors are no results. So an index without live vectors is not searched.
+                let k = k.min(index.live());
+                if k == 0 {
+                    break None;
+                }
+                let options = SearchOptions {
+                    k,
+                    exact,
+                    ..*options
+                };
+                let found = match &filter {
+                    None => index.search_observed(queries, &options, progress),
+                    Some(filter) => index.search_checked(queries, &options, filter, progress),
+                };
+                match found {
+                    // The catalog opens the index again, since the index has changed.
+                    Err(error)
+                        if error.kind() == ErrorKind::Outdated && searches < MOST_SEARCHES =>
+                    {
+                        searches += 1;
+                    }
+                    found => break Some(found.map_err(|error| of_index(error, name))?),
                 }
             };
-            let k = k.min(index.live());
-            if k == 0 {
-                continue;
+            if let Some(found) = found {
+                all.exact &= found.exact;
+                add(&mut all, &found, &mut merged);
             }
-            let options = SearchOptions {
-                k,
-                exact,
-                ..*options
-            };
-            let found = match &filter {
-                None => index.search_observed(queries, &options, progress),
-                Some(filter) => index.search_checked(queries, &options, filter, progress),
-            };
-            let found = found.map_err(|error| of_index(error, name))?;
-            drop(index);
-            all.exact &= found.exact;
-            add(&mut all, &found, &mut merged);
         }
         all.seconds = start.elapsed().as_secs_f64();
         Ok(all)

@@ -213,6 +213,14 @@ impl Opener {
 }
 
 impl Opener {
+    /// Returns the opener that unpacks the index, if its budget allows that, or that does not
+    /// ([`OpenOptions::unpack`]). An index of a catalog is not unpacked.
+    #[must_use]
+    pub fn unpacking(mut self, unpack: bool) -> Self {
+        self.options.unpack = unpack;
+        self
+    }
+
     /// Returns the opener of an index that replaces `index`, if both belong to one catalog.
     #[must_use]
     pub fn instead_of(mut self, index: &Index) -> Self {

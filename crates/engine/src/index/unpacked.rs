@@ -62,8 +62,13 @@ pub(super) fn shape(
     CsrShape::new(manifest.element, dim, degree, nodes).ok()
 }
 
-/// The largest number of pending changes of one list. Until these are written, the list may be
-/// longer than the degree.
+/// The memory of all rows of a shape.
+pub(super) fn bytes(shape: CsrShape) -> u64 {
+    shape.nodes() * shape.row_bytes() as u64
+}
+
+/// The most pending changes of one list. Until its page is written, the list may be longer by so
+/// many links than the degree.
 fn most_pending(stores: &GraphStores) -> usize {
     let Some(placement) = stores.placement.get() else {
         return 0;

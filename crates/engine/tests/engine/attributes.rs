@@ -208,6 +208,12 @@ fn what_is_done_of_a_change_that_ends_in_the_middle_is_said_and_stays() {
         "{deleted} of {matched} matching rows are deleted"
     );
     assert_eq!(live.len() as u64, matched - deleted);
+    // Deleting ids is one change, which an interruption prevents until it begins.
+    let left = live.ids(None, ROWS).unwrap();
+    let error = live.delete_observed(&left, &EndsAfter::new(0)).unwrap_err();
+    assert!(matches!(error, Error::Interrupted), "{error}");
+    assert_eq!(live.len() as u64, matched - deleted);
+    // A second call deletes the remaining vectors.
     assert_eq!(live.delete_matching(&filter).unwrap(), matched - deleted);
     assert_eq!(live.len(), 0);
 }

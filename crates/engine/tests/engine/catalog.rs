@@ -7,10 +7,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use stratann::{
-    BuildOptions, Catalog, CatalogOptions, Codebook, Element, Error, ErrorKind, Filter, Index,
-    LiveIndex, MOST_OPEN, Matrix, MatrixRef, Metric, OpenOptions, Preset, Row, RowTable,
-    SearchOptions, Silent, TrainOptions, Value, VectorSource, WriteOptions, brute_force, build,
-    build_with_rows,
+    BuildOptions, Catalog, CatalogOptions, Codebook, DirectOptions, Element, Error, ErrorKind,
+    Filter, Index, LiveIndex, MOST_OPEN, Matrix, MatrixRef, Metric, OpenOptions, Preset, Progress,
+    Row, RowTable, SearchOptions, Silent, TrainOptions, Value, VectorSource, WriteOptions,
+    brute_force, build, build_with_rows,
 };
 use stratann_layout::Manifest;
 use tempfile::TempDir;
@@ -553,6 +553,78 @@ pub(super) fn change(catalog: &Catalog, name: &str) -> Result<LiveIndex, Error> 
 
 /// The bytes that the program takes of any budget.
 const PROGRAM: u64 = 8 << 20;
+
+/// Changes an index when the first query is done, and closes it after each change.
+struct Changing<'a> {
+    index: &'a Path,
+    done: AtomicUsize,
+}
+
+impl Progress for Changing<'_> {
+    fn begin(&self, _: &str, _: u64) {}
+
+    fn advance(&self, _: u64) {
+        if self.done.fetch_add(1, Ordering::Relaxed) > 0 {
+            return;
+        }
+        let options = WriteOptions {
+            direct: DirectOptions {
+                merge_many: false,
+                ..DirectOptions::default()
+            },
+            ..WriteOptions::default()
+        };
+        let rows = base(400);
+        for turn in 0..4_u64 {
+            let live = LiveIndex::open(self.index, &OpenOptions::default(), &options).unwrap();
+            for id in 300 + 20 * turn..320 + 20 * turn {
+                let mut row = vec![0; rows.row_bytes()];
+                rows.read(id as usize, &mut row).unwrap();
+                let row = MatrixRef::new(&row, 1, rows.dim(), Element::U8).unwrap();
+                live.insert(&row, Some(&[id]), &Silent).unwrap();
+            }
+        }
+    }
+
+    fn end(&self) {}
+
+    fn interrupted(&self) -> bool {
+        false
+    }
+
+    fn warn(&self, _: &str) {}
+}
+
+#[test]
+fn an_index_that_changes_during_a_search_is_searched_again() {
+    let place = Place::new();
+    let options = BuildOptions {
+        degree: Some(16),
+        build_list: 32,
+        threads: 1,
+        ..BuildOptions::default()
+    };
+    build(&base(300), place.path("a"), &options, &Silent).unwrap();
+    let catalog = Catalog::open(place.dir(), &CatalogOptions::default()).unwrap();
+    let options = SearchOptions {
+        k: 5,
+        list: 300,
+        threads: 1,
+        in_flight: Some(1),
+        ..SearchOptions::default()
+    };
+    let changing = Changing {
+        index: &place.path("a"),
+        done: AtomicUsize::new(0),
+    };
+    let found = catalog.search_observed(&["a"], &base(380), &options, &changing);
+    let found = found.unwrap();
+    // The whole batch is searched again, so its first queries also see the change.
+    assert!(changing.done.into_inner() > 380);
+    for (row, ids) in found.ids.chunks(5).enumerate() {
+        assert!(ids.contains(&(row as u64)), "{row}: {ids:?}");
+    }
+}
 
 #[test]
 fn what_is_changed_through_a_catalog_is_within_its_budget() {

@@ -70,6 +70,13 @@ fn an_unpacked_graph_finds_as_much_without_a_read() {
             let unpacked = open(&path, Some(100 << 20)).unwrap();
             let plan = unpacked.memory();
             assert!(plan.unpacked > 0, "{layout}: {plan:?}");
+            // The plan is known without unpacking.
+            assert_eq!(unpacked.memory_to_search().unwrap(), *plan, "{layout}");
+            let packed = unpacked.opener().unpacking(false).open(&path).unwrap();
+            assert_eq!(packed.memory().unpacked, 0, "{layout}");
+            assert_eq!(packed.memory_to_search().unwrap(), *plan, "{layout}");
+            assert!(packed.would_unpack() && !unpacked.would_unpack());
+            assert!(!stored.would_unpack(), "{layout}");
             assert_eq!(all_of(plan), 100 << 20, "{layout}: {plan:?}");
             let predicted = plan.predicted_reads.unwrap();
             assert!(

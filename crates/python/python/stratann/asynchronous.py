@@ -48,10 +48,14 @@ async def answers(search: Search) -> Tuple[Any, ...]:
     here = _loops.get(loop)
     if here is None:
         here = _loops[loop] = _Loop(loop)
-    try:
-        await here.ended(search)
-    except BaseException:
-        search.cancel()
-        raise
-    # `result` may read attributes from storage. The loop must not wait for this.
-    return await loop.run_in_executor(None, search.result) if search.reads() else search.result()
+    while True:
+        try:
+            await here.ended(search)
+        except BaseException:
+            search.cancel()
+            raise
+        # `result` may read attributes from storage. The loop must not wait for this.
+        found = await loop.run_in_executor(None, search.result) if search.reads() else search.result()
+        # None is a search that began again.
+        if found is not None:
+            return found

@@ -62,7 +62,10 @@ def single(value: Any, name: str, owner: str, remedy: str) -> NDArray[Any]:
     array = vectors(value, name, None, _SINGLE)
     shape = f"{name} has the shape {array.shape}"
     if array.ndim != 1:
-        remedy = "Pass vector[0]" if array.ndim == 2 and len(array) == 1 else remedy
+        if array.ndim == 0:
+            remedy = "Pass an array, (d,), or a list of numbers"
+        elif array.ndim == 2 and len(array) == 1:
+            remedy = "Pass vector[0]"
         raise ValueError(f"{shape}; {owner} has one vector, (d,). {remedy}")
     if not array.size:
         raise ValueError(f"{shape}; a vector has at least one element. Pass a vector, (d,)")

@@ -20,7 +20,7 @@ from haystack.document_stores.errors import DuplicateDocumentError
 from haystack.document_stores.types import DuplicatePolicy
 from haystack.errors import FilterError
 from stratann.documents import Document as Stored
-from stratann.documents import Documents, DuplicateError
+from stratann.documents import UNREAD, Documents, DuplicateError
 
 from .filters import translate
 
@@ -300,7 +300,7 @@ def _stored(document: Document) -> Stored:
 
 def _document(found: Stored, score: float | None = None) -> Document:
     made: Document = Document.from_dict({"id": found.id, "meta": dict(found.metadata), **(found.content or {})})
-    return dataclasses.replace(made, score=score, embedding=None if found.vector is None else found.vector.tolist())
+    return dataclasses.replace(made, score=score, embedding=None if found.vector is None or found.vector is UNREAD else found.vector.tolist())
 
 
 def _key(field: str) -> str:

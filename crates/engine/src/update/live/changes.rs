@@ -207,12 +207,12 @@ impl LiveIndex {
         self.delete_observed(ids, &Silent)
     }
 
-    /// Deletes ids like [`delete`](LiveIndex::delete). `progress` may interrupt the wait for other
-    /// calls.
+    /// Deletes ids like [`delete`](LiveIndex::delete). `progress` may interrupt the call until it
+    /// begins to delete: while it waits for other calls, or looks up the ids.
     ///
     /// # Errors
-    /// Fails as `delete` does. If `progress` interrupts, the error is [`Error::Interrupted`], and
-    /// no vector was deleted.
+    /// Fails as `delete` does. If `progress` interrupted the call, the error is
+    /// [`Error::Interrupted`], and no vector was deleted.
     pub fn delete_observed(&self, ids: &[u64], progress: &dyn Progress) -> Result<(), Error> {
         check_ids(ids, ids.len())?;
         let _reservation = self.reserved.all(ids, progress)?;
@@ -223,6 +223,9 @@ impl LiveIndex {
         let state = self.state();
         let mut built = Vec::with_capacity(ids.len());
         for &id in ids {
+            if progress.interrupted() {
+                return Err(Error::Interrupted);
+            }
             let known = state.known(id)?;
             if !known.live {
                 return Err(no_such_id(id));

@@ -9,7 +9,8 @@ An id is any str. Metadata is a dict whose keys filters can use. Content is any 
 """
 
 from .columns import Columns
+from .document import UNREAD, Document
 from .several import listed
-from .store import Document, Documents, DuplicateError, IdCollisionError
+from .store import Documents, DuplicateError, IdCollisionError, UnreadVectorError
 
-__all__ = ["Columns", "Document", "Documents", "DuplicateError", "IdCollisionError", "listed"]
+__all__ = ["UNREAD", "Columns", "Document", "Documents", "DuplicateError", "IdCollisionError", "UnreadVectorError", "listed"]

@@ -301,13 +301,18 @@ class Handle:
         return built
 
     def close(self) -> None:
-        """Makes changes durable and releases the locks. The next change takes the locks again."""
+        """Makes changes durable and releases the locks. The next change takes the locks again.
+
+        If the index cannot be closed, it stays open for changes, and keeps its own lock. Then the
+        handle keeps the other lock, since another process could otherwise replace the index.
+        """
         with self.lock:
             try:
                 if self._index is not None:
                     self._index.close()
             finally:
-                self._give_back()
+                if self._index is None or not self._index._has_changed:
+                    self._give_back()
 
 
 # `_opening` is looked up at each call, since a forked process has another lock.

@@ -18,6 +18,9 @@ def listed(given: Any, argument: str, call: str, one: Optional[Callable[[Any], s
     returns the text of the single value in that list, in a form that the call accepts. Without
     `one`, this text is the `repr` of the value.
     """
+    if getattr(given, "ndim", None) == 0 and hasattr(given, "item"):
+        # A scalar of numpy has the method, and an array of one has no values to iterate over.
+        given = given.item()
     if hasattr(given, "__iter__") and not isinstance(given, (str, bytes, bytearray)):
         return list(given)
     shown, inside = repr(given), repr(given) if one is None else one(given)

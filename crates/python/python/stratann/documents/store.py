@@ -33,6 +33,7 @@ from ..conversion import single
 from ..naming import checked, refuse_others
 from . import values
 from .columns import BARE, EVERYTHING, ID, LATE, Columns
+from .document import REMEDY, UNREAD, Document
 from .handle import Handle, Path
 from .several import listed
 from .views import Items, Values
@@ -69,32 +70,19 @@ class DuplicateError(ValueError):
         self.ids = ids
 
 
+class UnreadVectorError(ValueError):
+    """The vectors of documents with these `ids` were not read, so `put` cannot store them."""
+
+    def __init__(self, ids: List[str]) -> None:
+        super().__init__(
+            f"the vectors of the documents {ids[:5]!r}{' and others' if len(ids) > 5 else ''} were not read; put would store these documents without "
+            f"vectors. {REMEDY}. To store a document without a vector, pass vector=None"
+        )
+        self.ids = ids
+
+
 class IdCollisionError(StratannError):
     """Two ids have the same hash. One of the documents needs another id."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Document:
-    """A document: its id (a UUID is converted to a str), its content, its metadata, and its vector,
-    (d,), or None. None as metadata is an empty dict.
-    """
-
-    id: str
-    content: Any = None
-    metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    vector: Any = None
-
-    def __post_init__(self) -> None:
-        if isinstance(self.id, uuid.UUID):
-            object.__setattr__(self, "id", str(self.id))
-        if not isinstance(self.metadata, Mapping):
-            object.__setattr__(self, "metadata", {} if self.metadata is None else self._dict(self.metadata))
-
-    def _dict(self, metadata: Any) -> Dict[Any, Any]:
-        try:
-            return dict(metadata)
-        except (TypeError, ValueError):
-            raise TypeError(f"the metadata of {self.id!r} is {metadata!r}; metadata is a dict of values by key. Pass a dict, or None") from None
 
 
 def _texts(ids: List[Any]) -> List[Any]:
@@ -315,15 +303,16 @@ class Documents:
         return KeysView(self)
 
     def items(self) -> "ItemsView[str, Document]":
-        """Pairs of an id and its document, as a view like that of a dict. The documents have no
-        vectors (`values`).
+        """Pairs of an id and its document, as a view like that of a dict. Iteration reads no
+        vectors (`values`). `(id, document) in documents.items()` compares the vectors, too, unless
+        the vector of `document` is `UNREAD`.
         """
         return Items(self)
 
     def values(self) -> "ValuesView[Document]":
-        """All documents, as a view like that of a dict. The documents have no vectors. To copy a
-        store, pass `scan(vectors=True)` to `put`, because `put` stores a document without a vector
-        as one that has none.
+        """All documents, as a view like that of a dict. Iteration reads no vectors: if a document
+        has one, its `vector` is `UNREAD`, which `put` refuses. To copy a store, pass
+        `scan(vectors=True)` to `put`.
         """
         return Values(self)
 
@@ -335,6 +324,9 @@ class Documents:
     def get(self, ids: Iterable[Union[str, uuid.UUID]], *, vectors: bool = False) -> List[Optional[Document]]:
         """The documents with these ids, in the order of the ids. None stands for an id that does
         not exist. A single text instead of a list of ids raises TypeError.
+
+        Without `vectors`, here and in other methods, the vector of a document that has one is
+        `UNREAD`.
         """
         ids = _texts(listed(ids, "ids", "get({})", _id))
         if not ids:
@@ -446,12 +438,14 @@ class Documents:
     def _read(self, index: Index, ids: NDArray[numpy.uint64], vectors: bool) -> List[Optional[Document]]:
         payload = index.payload(ids)
         self._check_rows(index, [int(id) for id, held in zip(ids, payload) if not _is_document(held)])
+        bare = self._bare(index, ids)
         by_id: Dict[int, Any] = {}
         if vectors and len(ids):
             rows = index.get(ids)
-            bare = self._bare(index, ids)
-            by_id = {int(id): vector for id, vector in zip(rows.ids, rows.vectors) if int(id) not in bare}
-        return [_document(held, by_id.get(int(id))) for id, held in zip(ids, payload)]
+            by_id = dict(zip(rows.ids.tolist(), rows.vectors))
+            # A document that was deleted since its payload was read is no document any more.
+            payload = [held if int(id) in by_id else None for id, held in zip(ids, payload)]
+        return [_document(held, None if int(id) in bare else by_id.get(int(id), UNREAD)) for id, held in zip(ids, payload)]
 
     def _check_rows(self, index: Index, ids: List[int]) -> None:
         """Raises StratannError if one of these ids, which have no document, is in the index."""
@@ -476,7 +470,7 @@ class Documents:
         `existing` applies to a document whose id exists already, in the collection or earlier in
         `documents`. "replace" replaces the earlier document, and "skip" keeps it. "refuse" raises
         DuplicateError, and nothing is written. A wrong value in a document raises an error before
-        anything is written. After a crash or on a full disk, the index has only the first
+        anything is written; so does a vector that was not read (`UnreadVectorError`). After a crash or on a full disk, the index has only the first
         documents, each of them complete.
         """
         if existing not in ("replace", "skip", "refuse"):
@@ -643,7 +637,8 @@ class Documents:
 
     def close(self) -> None:
         """Makes all changes durable and releases the lock, so that another process can make
-        changes. The next change takes the lock again.
+        changes. The next change takes the lock again. If `close` raises an error or is interrupted
+        before the index is closed, the store keeps the lock: call `close` again.
         """
         self._handle.close()
 
@@ -701,6 +696,9 @@ def _unique(documents: Iterable[Document], existing: str) -> List[Document]:
             raise DuplicateError([document.id])
         if document.id not in by_id or existing == "replace":
             by_id[document.id] = document
+    unread = [document.id for document in by_id.values() if document.vector is UNREAD]
+    if unread:
+        raise UnreadVectorError(unread)
     return list(by_id.values())
 
 

@@ -4,11 +4,19 @@ shows the documents that the store has now.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import ItemsView, ValuesView
-from typing import TYPE_CHECKING, Any, Iterator, Tuple
+from typing import Any, Iterator, Tuple
 
-if TYPE_CHECKING:
-    from .store import Document
+from .document import UNREAD, Document
+
+
+def _has(documents: Any, id: object, document: object) -> bool:
+    """Whether the store has exactly this document under this id."""
+    if not isinstance(id, (str, uuid.UUID)) or not isinstance(document, Document):
+        return False
+    (found,) = documents.get([id], vectors=document.vector is not UNREAD)
+    return bool(found == document)
 
 
 class Items(ItemsView):  # type: ignore[type-arg]
@@ -21,6 +29,10 @@ class Items(ItemsView):  # type: ignore[type-arg]
     def __iter__(self) -> "Iterator[Tuple[str, Document]]":
         return ((document.id, document) for document in self._mapping.scan())
 
+    def __contains__(self, item: object) -> bool:
+        # As in a dict, a value of another form is no pair, and no error.
+        return isinstance(item, tuple) and len(item) == 2 and _has(self._mapping, *item)
+
 
 class Values(ValuesView):  # type: ignore[type-arg]
     """All documents."""
@@ -29,3 +41,6 @@ class Values(ValuesView):  # type: ignore[type-arg]
 
     def __iter__(self) -> "Iterator[Document]":
         return iter(self._mapping.scan())
+
+    def __contains__(self, value: object) -> bool:
+        return isinstance(value, Document) and _has(self._mapping, value.id, value)
