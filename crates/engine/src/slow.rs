@@ -59,7 +59,7 @@ pub(crate) fn each_crash(
     assert_eq!(machines.len() as u64, operations);
     for (at, machine) in (0..).zip(machines) {
         let is_end = at == 0 || at + 1 == operations;
-        if !slow() && !is_end && (at + shift) % 3 != 0 {
+        if !slow() && !is_end && !(at + shift).is_multiple_of(3) {
             continue;
         }
         // An acknowledgement counts only if the work before it ended before the crash.
@@ -70,7 +70,7 @@ pub(crate) fn each_crash(
             volume: machine,
             modes: crashes((at + shift) / 3),
         };
-        if slow() || (at + shift) % 12 == 0 {
+        if slow() || (at + shift).is_multiple_of(12) {
             crashed.volume = before.fork();
             crashed.volume.fail_after(at, Failure::Crash);
             crashed.acknowledged = 0;

@@ -481,11 +481,10 @@ impl Source for Door {
         if let Bytes::Copied(bytes) = &self.image.bytes {
             let bytes = bytes.read().unwrap_or_else(PoisonError::into_inner);
             prefetch_all(bytes.as_ptr().wrapping_add(start), len);
-        } else if let Some(map) = &self.map {
-            if let Some(first) = map.borrow().at(request.offset, len) {
+        } else if let Some(map) = &self.map
+            && let Some(first) = map.borrow().at(request.offset, len) {
                 prefetch_all(first, len);
             }
-        }
     }
 
     fn fetch(&self, request: Request) -> Result<Block, TierError> {
