@@ -107,8 +107,8 @@ pub(crate) fn open_direct(open: &dyn Fn(OFlags) -> io::Result<File>) -> io::Resu
 fn says_direct(file: &File) -> Option<bool> {
     let mut facts = MaybeUninit::<libc::statx>::zeroed();
     // SAFETY: the descriptor is open, the path is an empty C string, and `facts` has room for the
-    // structure that the kernel fills in. The call uses its number, because C libraries before 2018
-    // have no name for it.
+    // structure that the kernel fills in. `statx` is called by its system call number, because C
+    // libraries before 2018 have no wrapper for it.
     let done = unsafe {
         libc::syscall(
             libc::SYS_statx,

@@ -214,7 +214,8 @@ fn shared_pages(record: f64, dim: usize) -> f64 {
     }
 }
 
-/// The storage bytes that a record takes, if records do not span blocks.
+/// The storage bytes that a record takes, if it does not span blocks. A record larger than a block
+/// takes whole blocks.
 fn whole_blocks(record: f64) -> f64 {
     let block = stratann_layout::BLOCK as f64;
     match (block / record).floor() {

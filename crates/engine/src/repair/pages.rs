@@ -151,7 +151,7 @@ impl Tally {
     pub(super) fn taken(&mut self, fault: Option<Fault>, garbage: Option<bool>) {
         match (fault, garbage) {
             (None, None) => self.unclear += 1,
-            // A newer vector with this id was taken, so this vector is garbage.
+            // A live or newer vector with this id was taken before, so this vector is garbage.
             (Some(Fault::Twice), None) => {}
             (fault, _) => self.fault(fault),
         }

@@ -111,7 +111,7 @@ impl Value {
         }
     }
 
-    /// The violated limit, if there is one.
+    /// Why the value cannot be stored; `None` if it can.
     pub fn fault(&self) -> Option<ValueFault> {
         match self {
             Self::Float(value) if value.is_nan() => Some(ValueFault {
@@ -150,12 +150,12 @@ fn items_fault(items: usize) -> Option<ValueFault> {
     })
 }
 
-/// The limit that a value violates.
+/// The reason why a value cannot be stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueFault {
     /// The value, or its size.
     pub found: String,
-    /// The limit.
+    /// The rule that the value violates.
     pub reason: String,
     /// How the caller can repair the value.
     pub remedy: &'static str,

@@ -114,7 +114,8 @@ impl Waiting {
     /// The most bytes of waiting rows. One client may use half of the bytes and requests.
     pub const MOST_BYTES: usize = 64 << 20;
 
-    /// Creates a queue for `most` requests, with defaults for `list`, `beam` and deadline.
+    /// Creates a queue for `most` requests. A request that gives no list size, beam width or
+    /// deadline gets `list`, `beam` or `patience`.
     pub fn new(most: usize, list: u32, beam: u32, patience: Duration) -> Waiting {
         Waiting {
             most,

@@ -46,8 +46,8 @@ const LINE: usize = 64;
 /// The primitives of one instruction set.
 ///
 /// # Safety
-/// The processor has the instruction set. Pointers need no alignment. A load reads exactly the
-/// elements of its description.
+/// The processor has the instruction set of the implementation. Each pointer has as many elements
+/// as the description of the function says. Pointers need no alignment.
 pub(crate) trait Lanes {
     type F: Copy;
     /// 32 integers of 16 bits.
@@ -101,7 +101,8 @@ pub(crate) trait Lanes {
     /// The same for `n` `i8`, `0 < n < 64`.
     #[inline(always)]
     unsafe fn narrow_squares_part(sums: Self::I, a: *const u8, b: *const u8, n: usize) -> Self::I {
-        // SAFETY: `n` bytes each; then 64 of our own, which are the same from `n` on.
+        // SAFETY: `a` and `b` have `n` bytes each. The copies have 64 bytes each, and are equal
+        // from `n` on.
         unsafe {
             let (a, b) = (padded::<64>(a, n), padded::<64>(b, n));
             Self::narrow_squares(sums, a.as_ptr(), b.as_ptr())
@@ -569,8 +570,9 @@ pub(crate) struct Rows {
 /// Distances from `query` to the rows `ids`.
 ///
 /// # Safety
-/// The processor has the instruction set; `query` and each row in `ids` have `rows.dim` elements in
-/// `rows.bytes` bytes; `out` is as long as `ids`.
+/// The processor has the instruction set of `L`. `rows.bytes` is at least 1. `query` has `rows.dim`
+/// elements. For each `id` of `ids`, there is a row of `rows.dim` elements at `rows.start + id *
+/// rows.bytes`. `out` is as long as `ids`.
 #[inline(always)]
 pub(crate) unsafe fn gather<L: Lanes, M: Measure>(
     query: *const u8,
@@ -594,7 +596,8 @@ pub(crate) unsafe fn gather<L: Lanes, M: Measure>(
 /// Distances from `query` to the first `out.len()` rows.
 ///
 /// # Safety
-/// As for [`gather`], for the rows below `out.len()`.
+/// The processor has the instruction set of `L`. `query` has `rows.dim` elements. For each `i`
+/// below `out.len()`, there is a row of `rows.dim` elements at `rows.start + i * rows.bytes`.
 #[inline(always)]
 pub(crate) unsafe fn dense<L: Lanes, M: Measure>(query: *const u8, rows: Rows, out: &mut [f32]) {
     let mut row = rows.start;
@@ -613,7 +616,7 @@ pub(crate) unsafe fn dense<L: Lanes, M: Measure>(query: *const u8, rows: Rows, o
 pub(crate) unsafe fn halves(p: *const u8, n: usize) -> [f32; LANES] {
     let mut out = [0.0; LANES];
     for (i, x) in out.iter_mut().enumerate().take(n) {
-        // SAFETY: `i < n`.
+        // SAFETY: the caller's promise, and `i < n`.
         *x = half_to_f32(u16::from_le_bytes(unsafe {
             p.add(2 * i).cast::<[u8; 2]>().read()
         }));

@@ -61,7 +61,7 @@ macro_rules! routines {
 
             $(#[target_feature(enable = $features)])?
             unsafe fn distance<M: Measure>(a: *const u8, b: *const u8, dim: usize) -> f32 {
-                // SAFETY: the caller's promise, the same as of the body; so below.
+                // SAFETY: the caller keeps the contract of the called function. So below.
                 unsafe { M::distance::<$lanes>(a, b, dim) }
             }
 

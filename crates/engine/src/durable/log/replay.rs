@@ -145,7 +145,7 @@ pub(crate) fn replay(
             return Err(Error::Damaged {
                 file,
                 what: format!(
-                    "{reason}, but {} begins with sequence number {first}, so this log had records (`stratann repair` keeps the readable records)",
+                    "{reason}, but {} begins with sequence number {first}, so records of this log are lost. `stratann repair` keeps the readable records",
                     log.file
                 ),
             });

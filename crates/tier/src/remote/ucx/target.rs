@@ -21,7 +21,8 @@ const LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
-/// Memory stays several times as long as a client waits, so that a read in transit finds it.
+/// The memory of an ended client is kept three times as long as a client waits for an answer. So a
+/// read in transit still finds the memory.
 const RETIRED: Duration = Server::PATIENCE.saturating_mul(3);
 
 type Kept = Arc<dyn Send + Sync>;
