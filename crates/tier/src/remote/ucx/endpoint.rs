@@ -28,8 +28,8 @@ pub(super) fn padded(bytes: &[u8]) -> Vec<u8> {
 }
 
 extern "C" fn note(of: *mut c_void, _: api::Endpoint, status: api::Status) {
-    // SAFETY: the pointer is the number of an endpoint, which lives as long as its worker; only the
-    // library calls this, with that pointer.
+    // SAFETY: `of` points to the status of an endpoint, an atomic that lives as long as the worker.
+    // Only the library calls this function, and passes the pointer that it got with the endpoint.
     let failed = unsafe { &*of.cast::<AtomicI8>() };
     failed.store(status, Ordering::SeqCst);
 }
@@ -63,7 +63,7 @@ impl Endpoint {
             let mut raw = null_mut();
             // SAFETY: the worker lives. The address is as the other side's UCX packed it, with as
             // many zeros after it as any lengths in it could require, and is copied. The handler's
-            // number is atomic, and outlives the worker.
+            // status (`failed`) is atomic, and outlives the worker.
             status = unsafe { (functions.ucp_ep_create)(worker.raw, &params, &mut raw) };
             if status == api::OK {
                 let notices = errors == api::ERRORS_PEER;
@@ -97,7 +97,7 @@ impl Endpoint {
         }
         let functions = worker.functions();
         let params = api::RequestParams::new(api::CLOSE_FORCE);
-        // SAFETY: the endpoint is this worker's, and not used any more.
+        // SAFETY: the endpoint belongs to this worker, and is not used any more.
         let closing = unsafe { (functions.ucp_ep_close_nbx)(self.raw, &params) };
         if !closing.is_null() && api::error_of(closing).is_none() {
             let until = Instant::now() + CLOSING;
@@ -107,7 +107,8 @@ impl Endpoint {
             {
                 worker.progress();
             }
-            // SAFETY: nothing else refers to it. A request in progress is freed when it is done.
+            // SAFETY: no other code refers to the request. If it is in progress, the library frees
+            // it when it is done.
             unsafe { (functions.ucp_request_free)(closing) };
         }
     }

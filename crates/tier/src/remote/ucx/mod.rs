@@ -106,7 +106,7 @@ impl Context {
             let set =
                 unsafe { (functions.ucp_config_modify)(config, name.as_ptr(), value.as_ptr()) };
             if let Err(error) = functions.check("apply a setting", set) {
-                // SAFETY: they were read above, and are not used any more.
+                // SAFETY: the settings were read above, and are not used any more.
                 unsafe { (functions.ucp_config_release)(config) };
                 return Err(error);
             }
@@ -131,7 +131,7 @@ impl Context {
         let (major, minor) = api::API;
         // SAFETY: the parameters are those of this version; the settings were read above.
         let made = unsafe { (functions.ucp_init_version)(major, minor, &params, config, &mut raw) };
-        // SAFETY: they were read above, and are not used any more.
+        // SAFETY: the settings were read above, and are not used any more.
         unsafe { (functions.ucp_config_release)(config) };
         functions.check("be started", made)?;
         Ok(Arc::new(Context { functions, raw }))
@@ -151,7 +151,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: workers and regions have a reference to the context, so none of them exists.
+        // SAFETY: workers and regions have a reference to the context, so none of them is left.
         unsafe { (self.functions.ucp_cleanup)(self.raw) };
     }
 }
@@ -222,13 +222,13 @@ impl Worker {
 
     fn address(&self) -> Result<Vec<u8>, String> {
         let (mut start, mut len) = (null_mut(), 0);
-        // SAFETY: the worker lives; two places to write to.
+        // SAFETY: the worker lives, and `start` and `len` may be written to.
         let got =
             unsafe { (self.functions().ucp_worker_get_address)(self.raw, &mut start, &mut len) };
         self.functions().check("give its address", got)?;
-        // SAFETY: the library gave this number of bytes there, valid until their release.
+        // SAFETY: the library put `len` bytes at `start`, valid until their release.
         let address = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), len) }.to_vec();
-        // SAFETY: it was got above, of this worker.
+        // SAFETY: `start` is from this worker (above), and is not used any more.
         unsafe { (self.functions().ucp_worker_release_address)(self.raw, start) };
         Ok(address)
     }

@@ -150,9 +150,9 @@ impl Target {
         let packed =
             unsafe { (functions.ucp_rkey_pack)(self.context.raw, memory, &mut start, &mut bytes) };
         functions.check("pack a key", packed).map_err(failed)?;
-        // SAFETY: the library gave this number of bytes there, valid until their release.
+        // SAFETY: the library put `bytes` bytes at `start`, valid until their release.
         region.key = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), bytes) }.to_vec();
-        // SAFETY: it was made above, and is not used any more.
+        // SAFETY: the packed key was made above, and is not used any more.
         unsafe { (functions.ucp_rkey_buffer_release)(start) };
         Ok(region)
     }
@@ -236,7 +236,7 @@ pub struct Region {
 
 // SAFETY: a region owns its memory as a `Vec` does, and the context may be used from any thread.
 unsafe impl Send for Region {}
-// SAFETY: as above; through a shared reference it is only read.
+// SAFETY: as above. Through a shared reference, a region is only read.
 unsafe impl Sync for Region {}
 
 impl fmt::Debug for Region {
@@ -249,8 +249,8 @@ impl Deref for Region {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the library gave at least this number of bytes there. They were zeroed, and stay
-        // valid until they are unmapped in `drop`.
+        // SAFETY: the library gave at least `len` bytes at `start`. The bytes were zeroed, and stay
+        // valid until `drop` unmaps them.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -266,7 +266,8 @@ impl DerefMut for Region {
 impl Drop for Region {
     fn drop(&mut self) {
         let functions = self.context.functions;
-        // SAFETY: mapped in `allocate`, with this context; no reference to its bytes is left.
+        // SAFETY: `allocate` mapped the memory with this context, and no reference to its bytes is
+        // left.
         let unmapped = unsafe { (functions.ucp_mem_unmap)(self.context.raw, self.memory) };
         if let Err(error) = functions.check("unmap memory", unmapped) {
             tracing::warn!("{error}");
