@@ -1,5 +1,5 @@
-//! Damages indexes in every file and in many ways. After a repair, all readable vectors are in the
-//! index.
+//! Repairs of indexes that are damaged in every file and in many ways. After a repair, all readable
+//! vectors are in the index.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
