@@ -90,7 +90,8 @@ fn no_read_ahead(file: &File) {
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
 }
 
-/// `None` if the file system refuses `O_DIRECT`, or requires an alignment larger than a block.
+/// Opens a file for direct reads. `None` if the file system refuses `O_DIRECT`, or requires an
+/// alignment larger than a block.
 pub(crate) fn open_direct(open: &dyn Fn(OFlags) -> io::Result<File>) -> io::Result<Option<File>> {
     match open(OFlags::DIRECT) {
         Ok(file) => {
@@ -102,7 +103,8 @@ pub(crate) fn open_direct(open: &dyn Fn(OFlags) -> io::Result<File>) -> io::Resu
     }
 }
 
-/// `None` before Linux 6.1, and for some file systems. An answer saves a trial read, the longest
+/// Whether direct reads of blocks are possible, according to the kernel. `None` if the kernel does
+/// not say: before Linux 6.1, and for some file systems. An answer saves a trial read, the longest
 /// step of opening a small index.
 fn says_direct(file: &File) -> Option<bool> {
     let mut facts = MaybeUninit::<libc::statx>::zeroed();
@@ -132,7 +134,7 @@ fn says_direct(file: &File) -> Option<bool> {
     Some(fits(facts.stx_dio_mem_align) && fits(facts.stx_dio_offset_align))
 }
 
-/// Some file systems accept `O_DIRECT` at opening, but refuse the read.
+/// Whether a trial read succeeds. Some file systems accept `O_DIRECT` at opening, but refuse reads.
 fn reads_directly(file: &File) -> bool {
     // If there is no memory for the buffer of the trial, reads use the page cache.
     let Ok(mut block) = BufferPool::default().take(BLOCK) else {

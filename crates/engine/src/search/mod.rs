@@ -363,8 +363,8 @@ impl Index {
     /// shape but no rows, suffices as `queries`.
     ///
     /// # Errors
-    /// Fails as [`check_search`](Index::check_search) does, and if the dimension or element type
-    /// differ.
+    /// Fails as [`check_search`](Index::check_search) does, and if the dimension or the element
+    /// type differs.
     pub fn check_queries(
         &self,
         queries: &dyn VectorSource,

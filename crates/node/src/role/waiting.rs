@@ -68,7 +68,8 @@ impl Request {
         }
     }
 
-    /// A withdrawal does not count.
+    /// Whether the request is the change with this token. A withdrawal of the change does not
+    /// count.
     pub(super) fn is(&self, token: Token) -> bool {
         match self.wants {
             Wants::Change {

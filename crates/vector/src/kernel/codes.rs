@@ -6,8 +6,8 @@ use super::body::{LANES, Lanes, ROWS_AHEAD, prefetch_row};
 
 pub(crate) const BLOCK: usize = 1024;
 
-/// `out[i]` is the sum over `j < code_bytes` of `table[j * 256 + code[j]]` with code number
-/// `ids[i]`.
+/// `out[i]` is the sum over `j < code_bytes` of `table[j * 256 + code[j]]`, where `code` is code
+/// number `ids[i]` of `codes`.
 ///
 /// # Safety
 /// The processor has the instruction set of `L`. `code_bytes` is at least 1. `table` points to

@@ -10,8 +10,9 @@ use super::{Worker, api};
 
 const CLOSING: Duration = Duration::from_millis(500);
 
-/// A connection of a worker to another one, [closed](Self::close) before the worker is dropped, and
-/// dropped after it.
+/// A connection of a worker to another worker. The connection is [closed](Self::close) before its
+/// worker is dropped. This value is dropped after the worker, because the library may write to
+/// `failed`.
 pub(super) struct Endpoint {
     raw: api::Endpoint,
     notices: bool,
