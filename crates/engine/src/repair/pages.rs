@@ -360,7 +360,7 @@ impl<'m> Files<'m, '_, '_> {
             .as_deref()
             .unwrap_or("its models are damaged");
         let of = &entry.name;
-        let what = format!("{why}: {vectors} vectors in {of} cannot be decoded without it");
+        let what = format!("{why}: {vectors} vectors in {of} cannot be decoded without this file");
         self.lost.push(Lost {
             file,
             what,

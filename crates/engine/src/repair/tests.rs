@@ -265,7 +265,7 @@ fn every_file_may_be_damaged_in_any_way() {
                     let error = place.repair(&volume).unwrap_err().to_string();
                     assert!(error.contains("no vector can be read"), "{what}: {error}");
                     assert!(
-                        error.contains("cannot be decoded without it"),
+                        error.contains("cannot be decoded without this file"),
                         "{what}: {error}"
                     );
                     continue;
