@@ -78,7 +78,7 @@ pub trait Volume: Send + Sync + Debug {
     fn sync(&self) -> Result<(), TierError>;
 
     /// Reserves `bytes` bytes of storage for an empty file of this name, beyond its end. Later
-    /// writes there need no free space, even after a rename. A new file replaces one that is not
+    /// writes there need no free space, even after a rename. A new file replaces a file that is not
     /// empty. `false` if the file system does not support reservations.
     ///
     /// # Errors

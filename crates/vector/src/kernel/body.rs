@@ -118,11 +118,18 @@ pub(crate) trait Lanes {
     fn prefetch(p: *const u8);
 }
 
-/// Rows of floating-point elements. Safety as for [`Lanes`].
+/// Rows of floating-point elements of `SIZE` bytes.
+///
+/// # Safety
+/// The processor has the instruction set of `L`. `p` has as many elements as the description of the
+/// function says, and needs no alignment.
 pub(crate) trait FloatRow {
     const SIZE: usize;
+    /// 16 elements.
     unsafe fn load<L: Lanes>(p: *const u8) -> L::F;
+    /// `n` elements, `0 < n < 16`, then zeros.
     unsafe fn load_part<L: Lanes>(p: *const u8, n: usize) -> L::F;
+    /// One element.
     unsafe fn load_one(p: *const u8) -> f64;
 }
 
@@ -175,9 +182,15 @@ impl FloatRow for F16Row {
     }
 }
 
-/// Rows of integers. Safety as for [`Lanes`].
+/// Rows of integers of one byte.
+///
+/// # Safety
+/// The processor has the instruction set of `L`. `p` has as many elements as the description of the
+/// function says.
 pub(crate) trait IntegerRow {
+    /// 32 elements, widened.
     unsafe fn load<L: Lanes>(p: *const u8) -> L::W;
+    /// `n` elements, `0 < n < 32`, widened, then zeros.
     unsafe fn load_part<L: Lanes>(p: *const u8, n: usize) -> L::W;
 }
 
@@ -213,7 +226,10 @@ impl IntegerRow for I8Row {
     }
 }
 
-/// The term that is summed over the elements of two rows. Safety as for [`Lanes`].
+/// The term that is summed over the elements of two rows.
+///
+/// # Safety
+/// The processor has the instruction set of `L`.
 pub(crate) trait Term {
     const SIGN: i8;
     /// Whether terms can have both signs, so that overflowed terms may cancel each other to NaN.
@@ -275,7 +291,11 @@ pub(crate) trait Measure {
 pub(crate) struct Float<R, T>(std::marker::PhantomData<(R, T)>);
 
 impl<R: FloatRow, T: Term> Float<R, T> {
-    /// The terms of the 16 elements from `i` on. All 16 must exist.
+    /// The terms of the 16 elements from `i` on.
+    ///
+    /// # Safety
+    /// The processor has the instruction set of `L`. `a` and `b` point to rows of at least `i + 16`
+    /// elements.
     #[inline(always)]
     unsafe fn term<L: Lanes>(a: *const u8, b: *const u8, i: usize) -> L::F {
         // SAFETY: the contract of the function.
@@ -431,7 +451,11 @@ fn cosine_distance(ab: f64, aa: f64, bb: f64) -> f32 {
 pub(crate) struct Integer<R, T>(std::marker::PhantomData<(R, T)>);
 
 impl<R: IntegerRow, T: Term> Integer<R, T> {
-    /// The sum over elements `first` to below `end`, which exist and are at most [`EXACT_RUN`].
+    /// The sum over elements `first` to below `end`, at most [`EXACT_RUN`] elements.
+    ///
+    /// # Safety
+    /// The processor has the instruction set of `L`. `a` and `b` point to rows of at least `end`
+    /// elements.
     #[inline(always)]
     unsafe fn run<L: Lanes>(a: *const u8, b: *const u8, first: usize, end: usize) -> i64 {
         // SAFETY: the blocks cover the elements from `first` to below `end` and no others.

@@ -322,8 +322,8 @@ class Documents:
 
     def values(self) -> "ValuesView[Document]":
         """All documents, as a view like that of a dict. The documents have no vectors. To copy a
-        store, pass `scan(vectors=True)` to `put`, because `put` stores a document without a vector
-        as one that has none.
+        store, pass `scan(vectors=True)` to `put`. From `values`, `put` would store documents that
+        have no vectors.
         """
         return Values(self)
 
