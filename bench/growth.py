@@ -8,9 +8,9 @@ For each number of rows (for example 100000,1000000,10000000), the script makes 
 number of rows, and finds the exact results. It builds an index with `stratann build --resume`. It
 searches the index for recall@10 of R (default .97), with one query in flight on one thread. Then it
 fits functions of the number of rows: a power to build time and to bytes, a line to memory, and a
-logarithm to reads. The line has a constant part for the program itself. The script prints the fits
-for a hundred million and a billion rows, and their errors at the measured numbers. Reads are
-measured with the smallest list size that reaches the recall, so the recall may exceed R a little.
+logarithm to reads. The line has a constant part for the program itself. The script prints the
+predictions of the fits for a hundred million and for a billion rows, and the largest error of each
+fit at the measured numbers of rows. Reads are measured with the smallest list size that reaches the recall, so the recall may exceed R a little.
 Up to 100,000 rows of 128 dimensions, training the codebook takes the most memory, and this memory
 does not grow further. So the fit of memory needs larger numbers of rows.
 

@@ -81,7 +81,7 @@ const WORD: usize = size_of::<u64>();
 const STAMP: u32 = u32::BITS;
 
 const WRITING: u32 = 1;
-/// Set if the way was read after the hand last passed.
+/// The CLOCK bit: set if the way was read after the hand of CLOCK last passed the way.
 const READ: u32 = 2;
 const STEP: u32 = 4;
 

@@ -499,7 +499,7 @@ fn shape_of(reader: &StreamReader, file: &str) -> Result<(usize, usize, Option<L
             .map(|&(_, low_codes)| low_codes);
         if low_codes.is_none() {
             let what = format!(
-                "centroids in order {order}, which this version does not know (it knows 1 and 2)"
+                "the order of the centroids is {order}; this version of StratANN knows only 1 and 2"
             );
             return Err(damaged(file, what));
         }
@@ -507,9 +507,11 @@ fn shape_of(reader: &StreamReader, file: &str) -> Result<(usize, usize, Option<L
     fields.end()?;
     let length = reader.payload_length();
     let each = Codebook::content_bytes(1, low_codes) as u64;
-    if length != each.saturating_mul(dim as u64) {
-        let what =
-            format!("{length} bytes of centroids for {dim} dimensions, of {each} bytes each");
+    let expected = each.saturating_mul(dim as u64);
+    if length != expected {
+        let what = format!(
+            "{length} bytes of centroids; {dim} dimensions need {expected} ({each} bytes for each dimension)"
+        );
         return Err(damaged(file, what));
     }
     let high = |low_codes: LowCodes| low_codes.high_bytes(code_bytes);

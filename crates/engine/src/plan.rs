@@ -404,13 +404,13 @@ fn must_have(budget: u64, needs: &Needs, query: u64) -> Result<u64, Error> {
     } else if budget >= without {
         "the program and the index".into()
     } else if needs.codebook == 0 {
-        "the program, the heads of all clusters and the tables, and a query's read (larger clusters have fewer heads: `--cluster-size` of the build)".into()
+        "the program, the heads of all clusters, the tables that find posting lists, and a query's read (larger clusters have fewer heads: `--cluster-size` of the build)".into()
     } else if needs.codes > needs.codebook {
-        "the program, the codes of all vectors and the tables (an index of the preset aisaq keeps its codes on storage, and so does an index of stratann that is built \
-         with `--search-memory`)"
+        "the program, the codes of all vectors and the tables that find records (with the preset `aisaq`, or with the preset `stratann` and `--search-memory` in the build, \
+         an index keeps its codes on storage)"
             .into()
     } else {
-        "the program, the codebook and the tables".into()
+        "the program, the codebook and the tables that find records".into()
     };
     let changes = match needs.changes {
         0 => String::new(),

@@ -3,7 +3,7 @@
 //! ```text
 //!   slot = hash(node):        the slot has the last node with this hash
 //!   slot has this node:       the node was scored, so the search skips it
-//!   slot has another node:    the search scores the node, which replaces the other one
+//!   slot has another node:    the search scores the node, which replaces the other
 //! ```
 //!
 //! A forgotten node costs one more distance, and does not change the candidate list. In return, a

@@ -226,7 +226,8 @@ impl Block {
     /// Creates a block of a slice of memory that `keeper` keeps alive.
     ///
     /// # Safety
-    /// While `keeper` lives, the `len` bytes must be initialised, readable and unchanged.
+    /// While `keeper` lives, the `len` bytes at `pointer` must be initialised, readable and
+    /// unchanged.
     pub(crate) unsafe fn shared(pointer: NonNull<u8>, len: usize, keeper: Rc<dyn Any>) -> Block {
         Block {
             pointer,
@@ -247,7 +248,8 @@ impl Block {
     pub(crate) fn fill(&mut self, at: usize, bytes: &[u8]) {
         assert!(at <= self.len && bytes.len() <= self.len - at);
         // SAFETY: `at` and the length were checked against the `len` bytes of the block, which is
-        // borrowed exclusively. `bytes` is a borrow of other memory.
+        // borrowed exclusively. Callers fill only blocks that they got for reads, so the memory is
+        // not shared. `bytes` is a borrow of other memory.
         unsafe {
             self.target()
                 .add(self.skip + at)

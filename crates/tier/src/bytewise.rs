@@ -15,7 +15,7 @@ use crate::error::TierError;
 use crate::executor::Thread;
 use crate::tier::{Completion, ReadQueue, Request, Tier, check};
 
-/// The tier itself. If necessary, a tier that reads the blocks around a range.
+/// The tier itself, or if necessary a tier that reads the blocks around a range.
 pub fn bytewise(tier: Arc<dyn Tier>) -> Arc<dyn Tier> {
     match tier.alignment() {
         1 => tier,

@@ -262,8 +262,8 @@ impl Directory {
         file.map_or_else(|_| Holder::default(), Holder::read)
     }
 
-    /// Writes the lock owner into the lock file, which is opened again: a forked process would
-    /// inherit a duplicate of the lock's descriptor, and thereby the lock.
+    /// Writes through another descriptor than the lock has, because a forked process would keep the
+    /// lock by a duplicate of the descriptor.
     fn say_holder(&self, holder: &Holder) {
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let said = self.open_with(LOCK_FILE, flags);

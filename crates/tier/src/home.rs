@@ -1,6 +1,6 @@
 //! The process in which a value was created. A forked process has its parent's memory and files,
-//! but not its threads, and a lock that one of the threads had stays locked. So a value with
-//! threads or files records its process, and does not use them in another process.
+//! but not its threads, and a lock that one of them had stays locked. So a value with threads or
+//! files records its process, and uses neither in another process.
 
 /// The process in which a value was created.
 ///

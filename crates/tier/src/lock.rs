@@ -66,7 +66,7 @@ extern "C" fn in_child() {
     // SAFETY: `before_fork` has entered, in the thread that forked, which is the only one here.
     let held = unsafe { &mut *DESCRIPTORS.held.get() };
     for &(fd, _) in held.iter() {
-        // SAFETY: the descriptor is a copy of one that a `HeldLock` of the parent owns. By its
+        // SAFETY: the descriptor is a copy; a `HeldLock` of the parent owns the original. By its
         // field `process`, this `HeldLock` recognises that it belongs to the parent, and does not
         // touch the descriptor. `close` is allowed between fork and exec.
         unsafe { libc::close(fd) };

@@ -145,8 +145,8 @@ impl Image {
 /// Copies `len` bytes, which other processes may change during the copy.
 ///
 /// # Safety
-/// `from` must be readable and `to` writable for `len` bytes, and no other code may use `to`
-/// meanwhile.
+/// `from` must be readable and `to` writable for `len` bytes. The two ranges must not overlap, and
+/// no other code may use `to` meanwhile.
 unsafe fn copy_shared(from: *const u8, to: *mut u8, len: usize) {
     const WORD: usize = size_of::<u64>();
     let words = if from.addr().is_multiple_of(WORD) && to.addr().is_multiple_of(WORD) {
@@ -164,7 +164,7 @@ unsafe fn copy_shared(from: *const u8, to: *mut u8, len: usize) {
         };
     }
     for at in words * WORD..len {
-        // SAFETY: at < len. The read is volatile for the same reason.
+        // SAFETY: `at < len`. Bytes need no alignment. Volatile, as above.
         unsafe { to.add(at).write(from.add(at).read_volatile()) };
     }
 }

@@ -90,7 +90,8 @@ fn no_read_ahead(file: &File) {
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
 }
 
-/// `None` if the file system refuses `O_DIRECT`, or requires an alignment larger than a block.
+/// Opens a file for direct reads. `None` if the file system refuses `O_DIRECT`, or requires an
+/// alignment larger than a block.
 pub(crate) fn open_direct(open: &dyn Fn(OFlags) -> io::Result<File>) -> io::Result<Option<File>> {
     match open(OFlags::DIRECT) {
         Ok(file) => {
@@ -102,13 +103,14 @@ pub(crate) fn open_direct(open: &dyn Fn(OFlags) -> io::Result<File>) -> io::Resu
     }
 }
 
-/// Whether the kernel says that direct reads of blocks work; `None` before Linux 6.1, and for some
-/// file systems. An answer saves a trial read, the longest step of opening a small index.
+/// Whether direct reads of blocks are possible, according to the kernel. `None` if the kernel does
+/// not say: before Linux 6.1, and for some file systems. An answer saves a trial read, the longest
+/// step of opening a small index.
 fn says_direct(file: &File) -> Option<bool> {
     let mut facts = MaybeUninit::<libc::statx>::zeroed();
     // SAFETY: the descriptor is open, the path is an empty C string, and `facts` has room for the
-    // structure that the kernel fills in. The call uses its number, because C libraries before 2018
-    // have no name for it.
+    // structure that the kernel fills in. `statx` is called by its system call number, because C
+    // libraries before 2018 have no wrapper for it.
     let done = unsafe {
         libc::syscall(
             libc::SYS_statx,
@@ -132,8 +134,7 @@ fn says_direct(file: &File) -> Option<bool> {
     Some(fits(facts.stx_dio_mem_align) && fits(facts.stx_dio_offset_align))
 }
 
-/// Tries a direct read, because some file systems accept `O_DIRECT` at opening, but refuse the
-/// read.
+/// Whether a trial read succeeds. Some file systems accept `O_DIRECT` at opening, but refuse reads.
 fn reads_directly(file: &File) -> bool {
     // If there is no memory for the buffer of the trial, reads use the page cache.
     let Ok(mut block) = BufferPool::default().take(BLOCK) else {

@@ -34,8 +34,9 @@ pub(crate) trait Driver {
     /// Queues a read; `false` if the limit of reads in flight is reached.
     ///
     /// # Safety
-    /// The read's file and buffer must stay valid, and the buffer untouched, until
-    /// [`pop`](Driver::pop) has returned its slot or the process ends.
+    /// Until [`pop`](Driver::pop) has returned the slot of the read, or the process ends, `fd` must
+    /// stay open. `target` must stay valid for writes of `len` bytes, and no other code may use
+    /// these bytes. If `push` returns `false`, the read is not queued, and the conditions end.
     unsafe fn push(&mut self, read: RawRead) -> io::Result<bool>;
     /// Starts queued entries without waiting, and collects available completions.
     fn start(&mut self) -> io::Result<()>;

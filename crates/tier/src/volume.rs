@@ -80,9 +80,9 @@ pub trait Volume: Send + Sync + Debug {
     /// Makes all creations, renames and removals of names durable.
     fn sync(&self) -> Result<(), TierError>;
 
-    /// Reserves `bytes` bytes of storage beyond the end of an empty file of this name. Later writes
-    /// there need no free space, even after a rename. If the file of this name is not empty, a new
-    /// file replaces it. Returns `false` if the file system does not support reservations.
+    /// Reserves `bytes` bytes of storage for an empty file of this name, beyond its end. Later
+    /// writes there need no free space, even after a rename. A new file replaces a file that is not
+    /// empty. `false` if the file system does not support reservations.
     ///
     /// # Errors
     /// [`TierError::NoSpace`], or an error of the volume.

@@ -68,9 +68,9 @@ impl DistanceTable {
             all_below(ids, count),
             "an id is not below {count}, the number of codes"
         );
-        // SAFETY: there are 256 entries for each byte of a code, each id is the number of a whole
-        // code, and `out` is as long as `ids`. `Routines::of` confirmed that the processor has the
-        // instruction set.
+        // SAFETY: a code has at least a byte, there are 256 entries for each byte of a code, each
+        // id is that of a whole code, `out` is as long as `ids`, and `Routines::of` saw that the
+        // processor has the instruction set.
         unsafe {
             (self.routines.score)(
                 self.entries.as_ptr(),

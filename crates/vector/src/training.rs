@@ -270,7 +270,7 @@ fn draw_far(weights: &[f32], random: &mut Random) -> Option<usize> {
 }
 
 /// Moves each centroid to the mean of its points. A centroid without points moves to the point with
-/// the largest weighted distance to that point's centroid.
+/// the largest weighted distance to its centroid.
 fn move_to_means(chunk: &Chunk, codes: &[u8], distances: &mut [f32], centroids: &mut [f32]) {
     let width = chunk.width;
     let mut sums = vec![0f64; CENTROIDS * width];

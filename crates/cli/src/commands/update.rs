@@ -211,7 +211,7 @@ fn not_merged(index: &Path, changed: &Changed, error: Error) -> Failure {
         error => error.to_string(),
     };
     Failure::Failed(format!(
-        "{done}; they were not merged: {why}. Run `stratann compact {}` later{again}",
+        "{done}; the changes were not merged: {why}. Run `stratann compact {}` later{again}",
         index.display()
     ))
 }

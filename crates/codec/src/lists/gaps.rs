@@ -265,8 +265,8 @@ fn read_places(
             }
         }
     }
-    // The last look-up may have decoded more than `count` places. The words of surplus places are
-    // not consumed.
+    // The last look-up may have decoded places after the first `count`. `bit` goes back over the
+    // words of these places.
     for &place in &places[count..have.min(BLOCK + 4)] {
         bit -= table.triples.length(place) as usize;
     }

@@ -244,7 +244,7 @@ impl FloatSplit {
             return Err(reader.malformed(
                 "model of split floats, zero bits",
                 zeros,
-                "at most 16 or 3",
+                if half { "at most 3" } else { "at most 16" },
             ));
         }
         let code = PrefixCode::read(reader, BYTE_SYMBOLS, LIMIT)?;

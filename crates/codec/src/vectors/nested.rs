@@ -491,7 +491,13 @@ impl NestedModel {
                         out[size * i..size * (i + 1)].copy_from_slice(element);
                         continue;
                     }
-                    _ => return Err(damaged("vector, dimension of an outlier", i as u64)),
+                    Some((dimension, _)) => {
+                        let dimension = dimension as u64;
+                        return Err(damaged("vector, dimension of an outlier", dimension));
+                    }
+                    None => {
+                        return Err(damaged("vector, dimension of a missing outlier", i as u64));
+                    }
                 },
                 true => take(trailing, &mut bit, self.division.width()),
                 false => self

@@ -43,7 +43,8 @@ const MARGIN: f64 = 1.005;
 /// The bytes that do not depend on the number of nodes: headers, models, manifest.
 const FIXED: u64 = 32 << 10;
 
-/// L of the build: the requested list size, but at least twice a degree above 64.
+/// L of the build: the requested list size, or twice the degree if this is more and the degree is
+/// above 64.
 pub(super) fn list_for(degree: usize, asked: usize) -> usize {
     asked.max(if degree > 64 { 2 * degree } else { 0 })
 }
@@ -214,7 +215,8 @@ fn shared_pages(record: f64, dim: usize) -> f64 {
     }
 }
 
-/// The storage bytes that a record takes, if records do not span blocks.
+/// The storage bytes that a record takes, if it does not span blocks. A record larger than a block
+/// takes whole blocks.
 fn whole_blocks(record: f64) -> f64 {
     let block = stratann_layout::BLOCK as f64;
     match (block / record).floor() {

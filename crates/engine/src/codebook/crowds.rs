@@ -27,9 +27,9 @@ const LEAST_ROWS: usize = 64;
 /// rows for weights.
 const UNEVEN: f32 = 64.0;
 const SHARE: f64 = 0.02;
-/// The share for a sample of fewer than [`FEW_ROWS`] rows. With weights, the codebook overfits a
-/// few rows. If 2 % of 600 photos were near each other, a quarter of the later photos seemed to
-/// have drifted.
+/// The share for a sample of fewer than [`FEW_ROWS`] rows, because a codebook that is trained with
+/// weights overfits few rows. If 2 % of 600 photos were near each other, a quarter of the later
+/// photos seemed to have drifted.
 const SHARE_OF_FEW: f64 = 0.05;
 const FEW_ROWS: usize = 4_096;
 const HEAVIEST: f32 = 1e6;

@@ -93,8 +93,8 @@ pub fn brute_force(
     })
 }
 
-/// Makes the checks of [`brute_force`] that read no vectors. The sources may be
-/// [outlines](super::Outline).
+/// Makes the checks of [`brute_force`] that read no vectors. [Outlines](super::Outline), which have
+/// a shape but no rows, suffice as sources.
 ///
 /// # Errors
 /// The call fails as [`brute_force`] does for arguments and shapes.

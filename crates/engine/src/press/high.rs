@@ -70,11 +70,11 @@ impl High {
             return Err(Error::call(
                 format!("the index {}", path.display()),
                 format!(
-                    "of {} dimensions, with {centroids} bytes of centroids",
+                    "one of {} dimensions, with {centroids} bytes of centroids",
                     collection.dim
                 ),
                 format!("servers can send each other at most {MOST_CENTROIDS} bytes of centroids"),
-                "Search it in one process with `stratann search`",
+                "Search the index in one process with `stratann search`",
             ));
         }
         let (nodes, entry) = (collection.nodes as usize, manifest.graph().entry);
@@ -109,7 +109,7 @@ impl High {
             progress.advance(1);
             if node as usize != lists.len() {
                 let expected = format!(
-                    "the list of node {} is missing; node {node} is next",
+                    "the list of node {} is missing; the next list is of node {node}",
                     lists.len()
                 );
                 return Err(damaged(expected));
@@ -118,7 +118,7 @@ impl High {
         })?;
         if lists.len() != nodes {
             return Err(damaged(format!(
-                "it has {} lists of {nodes} nodes",
+                "it has the lists of {} nodes, but the index has {nodes} nodes",
                 lists.len()
             )));
         }

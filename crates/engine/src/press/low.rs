@@ -65,8 +65,11 @@ impl Low {
         };
         let cut = || {
             wrong(
-                format!("{} bytes of centroids", centroids.len()),
-                "some are missing".into(),
+                format!(
+                    "{} bytes of centroids, entry node and model of lists",
+                    centroids.len()
+                ),
+                "some of these bytes are missing".into(),
             )
         };
         let Some((count, rest)) = centroids.split_first_chunk() else {
@@ -99,7 +102,7 @@ impl Low {
             let found = format!("low codes of {half} bytes");
             return wrong(
                 found,
-                format!("high codes have {high}, so low ones have {expected}"),
+                format!("high codes have {high} bytes, so low codes have {expected} bytes"),
             );
         }
         let nodes = collection.nodes as usize;
@@ -114,8 +117,8 @@ impl Low {
         let expected = kept.as_ref().map_or(nodes, Kept::count) * half;
         if codes.len() != expected {
             return wrong(
-                format!("{} bytes of codes", codes.len()),
-                format!("the nodes have {expected}"),
+                format!("{} bytes of low codes", codes.len()),
+                format!("the low codes of its nodes have {expected} bytes"),
             );
         }
         Ok(Low {

@@ -147,7 +147,10 @@ impl Collection {
             false => Err(Error::call(
                 "a rounded query",
                 format!("{} bytes", query.len()),
-                format!("in this collection it has {} bytes", self.query_bytes()),
+                format!(
+                    "this collection needs rounded queries of {} bytes",
+                    self.query_bytes()
+                ),
                 ALIKE,
             )),
         }

@@ -50,7 +50,10 @@ impl PackedLists {
         let base = self.blocks[node / BLOCK];
         let length = u16::try_from(self.bytes.len() - start);
         let (Ok(start), Ok(length)) = (u32::try_from(start as u64 - base), length) else {
-            return Err(damaged(format!("a list of {} nodes", list.len())));
+            return Err(damaged(format!(
+                "the list of node {node} has {} nodes, which take more than 65,535 bytes",
+                list.len()
+            )));
         };
         self.starts.push(start);
         self.lengths.push(length);

@@ -515,8 +515,8 @@ pub fn calibrate(
     Ok(found_of(&file))
 }
 
-/// Makes the checks of [`calibrate`] that read no query. The queries may be an
-/// [outline](crate::Outline).
+/// Makes the checks of [`calibrate`] that read no query. An [outline](crate::Outline), which has a
+/// shape but no rows, suffices as `queries`.
 ///
 /// # Errors
 /// Fails as [`calibrate`] does if the index cannot be opened, or if the shape or the number of the

@@ -164,7 +164,9 @@ impl Payload {
         }
         if blocks * (BLOCK as u64) < entry.length {
             let (found, length) = (volume.len(&entry.name)?, entry.length);
-            wrong = wrong.or(Some(format!("it has {found} bytes of {length}")));
+            wrong = wrong.or(Some(format!(
+                "it has {found} bytes, but should have {length}"
+            )));
         }
         Ok((payload, wrong))
     }

@@ -23,7 +23,7 @@ use crate::stores::composition::{Made, Records, Rewritten};
 use crate::stores::records::PageFormat;
 use crate::{Error, stored};
 
-/// The largest number of missing pages at a file's end for which each page is reported by itself.
+/// The most missing pages at the end of a file that are reported one by one.
 const MOST_MISSING: u64 = 1 << 20;
 
 const PIECE: usize = 1 << 20;
@@ -32,7 +32,8 @@ const SAMPLE: u64 = 64;
 /// Takes the id and the vector of a node, or returns the fault of the vector.
 pub(super) type Take<'a> = dyn FnMut(u64, &[u8]) -> Result<Option<Fault>, Error> + 'a;
 
-/// Passes all readable vectors to `take`. Returns an upper bound of the vectors that should exist.
+/// Passes all readable vectors to `take`. Returns an upper bound of the number of vectors that
+/// should exist.
 pub(super) fn salvage(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -151,7 +152,7 @@ impl Tally {
     pub(super) fn taken(&mut self, fault: Option<Fault>, garbage: Option<bool>) {
         match (fault, garbage) {
             (None, None) => self.unclear += 1,
-            // A newer vector with this id was taken, so this vector is garbage.
+            // A live or newer vector with this id was taken before, so this vector is garbage.
             (Some(Fault::Twice), None) => {}
             (fault, _) => self.fault(fault),
         }
@@ -359,7 +360,7 @@ impl<'m> Files<'m, '_, '_> {
             .as_deref()
             .unwrap_or("its models are damaged");
         let of = &entry.name;
-        let what = format!("{why}: {vectors} vectors in {of} cannot be decoded without it");
+        let what = format!("{why}: {vectors} vectors in {of} cannot be decoded without this file");
         self.lost.push(Lost {
             file,
             what,
@@ -546,7 +547,7 @@ impl<'m> Files<'m, '_, '_> {
                 }
             }
         }
-        // A damaged header may have any number of pages, so only some are reported one by one.
+        // A damaged header may give any number of pages, so only some are reported one by one.
         let end = pages.count.min(there.saturating_add(MOST_MISSING));
         for page in (there..end).filter(|&page| wanted(page)) {
             tally.page(offset_of(pages, page), "the file ends before it".into());

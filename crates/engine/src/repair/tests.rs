@@ -1,5 +1,5 @@
-//! Damages indexes in every file and in many ways. After a repair, all readable vectors are in the
-//! index.
+//! Repairs of indexes that are damaged in every file and in many ways. After a repair, all readable
+//! vectors are in the index.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -265,7 +265,7 @@ fn every_file_may_be_damaged_in_any_way() {
                     let error = place.repair(&volume).unwrap_err().to_string();
                     assert!(error.contains("no vector can be read"), "{what}: {error}");
                     assert!(
-                        error.contains("cannot be decoded without it"),
+                        error.contains("cannot be decoded without this file"),
                         "{what}: {error}"
                     );
                     continue;

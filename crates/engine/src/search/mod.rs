@@ -359,11 +359,12 @@ impl Index {
         self.check_numbers(options, self.overlay()).map(drop)
     }
 
-    /// Checks the options and the shape of the queries, which may be an [outline](crate::Outline).
+    /// Checks the options and the shape of the queries. An [outline](crate::Outline), which has a
+    /// shape but no rows, suffices as `queries`.
     ///
     /// # Errors
-    /// Fails as [`check_search`](Index::check_search) does, and if the dimension or element type
-    /// differ.
+    /// Fails as [`check_search`](Index::check_search) does, and if the dimension or the element
+    /// type differs.
     pub fn check_queries(
         &self,
         queries: &dyn VectorSource,

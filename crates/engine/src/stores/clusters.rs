@@ -530,7 +530,7 @@ impl ClusterStores {
             .decode(self.beside(cluster), bytes, out)
             .map_err(|error| wrong(format!(": {error}")))?;
         if taken != bytes.len() {
-            return Err(wrong(format!(" take {taken} bytes of {}", bytes.len())));
+            return Err(wrong(format!(" take {taken} of {} bytes", bytes.len())));
         }
         match out.last() {
             Some(&last) if last >= self.nodes => Err(self.no_vector(cluster, last)),

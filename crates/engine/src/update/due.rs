@@ -22,11 +22,11 @@
 //! members out of their groups, until each member needs its own read.
 //!
 //! In a small graph, a few hundred inserts rewrite all pages, and leave two to four times the pages
-//! of a build. So a small graph of 1,000 vectors is merged after 32 inserts, of 3,000 vectors after
-//! 90, and of 10,000 vectors after 1,000. A close merges a small graph with 2.2 times the pages of
-//! a build even after a single insert. Larger graphs have checkpoints more often
-//! ([`checkpoint`](super::direct)), and reuse their free pages. A larger graph is merged at 2.2
-//! times the pages of a build, after a tenth of its vectors was inserted.
+//! of a graph that was just built (*a build*). So a small graph of 1,000 vectors is merged after 32
+//! inserts, of 3,000 vectors after 90, and of 10,000 vectors after 1,000. A close merges a small
+//! graph with 2.2 times the pages of a build even after a single insert. Larger graphs have
+//! checkpoints more often ([`checkpoint`](super::direct)), and reuse their free pages. A larger
+//! graph is merged at 2.2 times the pages of a build, after a tenth of its vectors was inserted.
 //!
 //! *Grown* is for an index that is built of a handful of vectors and gets many more by direct
 //! inserts, until its codes do not distinguish vectors. All such merges together cost a third more
@@ -125,7 +125,7 @@ const SMALL: u64 = 10;
 const CAME: u64 = 10;
 /// The minimum number of inserted vectors for *Garbage* in the smallest graph.
 const LEAST_CAME: u64 = 32;
-/// The limit of *Garbage* for a large graph: 2.2 times the pages of a build.
+/// The limit of *Garbage* for a large graph: 2.2 times the pages of a graph that was just built.
 const LARGE_GARBAGE: f64 = 0.55;
 /// An index with at most this share of deleted vectors counts as an index with nothing deleted.
 const NOTHING: f64 = 0.01;

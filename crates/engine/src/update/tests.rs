@@ -98,8 +98,8 @@ const PACKED: Case = Case(Layout::Packed, Update::Accumulate);
 const INLINE: Case = Case(Layout::Inline, Update::InPlace);
 const DECOUPLED: Case = Case(Layout::Decoupled, Update::Accumulate);
 
-/// The dimension of long vectors. A page has two or three such vectors, and a part of another one.
-/// A chunk has four such vectors, and a segment eight.
+/// The dimension of long vectors. A page has two or three such vectors, and a part of another
+/// vector. A chunk has four such vectors, and a segment eight.
 const WIDE: usize = 1_760;
 
 impl Case {

@@ -361,7 +361,7 @@ impl Check<'_> {
             let wrong = match taken {
                 Ok(taken) if taken == view.others().len() => None,
                 Ok(taken) => Some(format!(
-                    "they take {taken} bytes of {}",
+                    "they take {taken} of {} bytes",
                     view.others().len()
                 )),
                 Err(error) => Some(error.to_string()),

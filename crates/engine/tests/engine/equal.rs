@@ -1,4 +1,4 @@
-//! Equal vectors among vectors that are all equally far apart.
+//! If all different vectors are equally far apart, searches find all copies of a vector.
 
 use std::path::Path;
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{MOST_ITEMS, MOST_STRING};
 
-/// The type of a column, which all its values have.
+/// The type of all values of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ColumnType {
     /// True or false.
@@ -53,7 +53,7 @@ impl ColumnType {
         Self::ALL.into_iter().find(|kind| kind.code() == code)
     }
 
-    /// Whether its values are lists.
+    /// Whether values of the type are lists.
     pub fn is_list(self) -> bool {
         matches!(self, Self::Strings | Self::Integers)
     }
@@ -78,7 +78,7 @@ impl fmt::Display for ColumnType {
     }
 }
 
-/// A value of an attribute; a missing one has no entry in the [`Row`](super::Row).
+/// A value of an attribute. A missing value has no entry in the [`Row`](super::Row).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// True or false.
@@ -111,7 +111,7 @@ impl Value {
         }
     }
 
-    /// The violated limit, if there is one.
+    /// Why the value cannot be stored; `None` if it can.
     pub fn fault(&self) -> Option<ValueFault> {
         match self {
             Self::Float(value) if value.is_nan() => Some(ValueFault {
@@ -150,12 +150,12 @@ fn items_fault(items: usize) -> Option<ValueFault> {
     })
 }
 
-/// The limit that a value violates.
+/// The reason why a value cannot be stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueFault {
     /// The value, or its size.
     pub found: String,
-    /// The limit.
+    /// The rule that the value violates.
     pub reason: String,
     /// How the caller can repair the value.
     pub remedy: &'static str,

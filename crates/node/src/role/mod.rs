@@ -109,7 +109,8 @@ impl Default for Narrowing {
     }
 }
 
-/// The nodes of a step whose low codes are offloaded, in any order.
+/// Those nodes of a step whose low codes are offloaded, in any order. The memory server computes
+/// the estimates of their distances.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Missing {
     /// The nodes, at most [`MOST_NODES`](crate::wire::MOST_NODES), or none.
@@ -141,10 +142,11 @@ pub trait HighHalf: Send + Sync + 'static {
     /// The centroids of the low codes, for [`LowHalf::load`].
     fn low_centroids(&self) -> Vec<u8>;
 
-    /// Appends the low codes, of `low_bytes` bytes each, of those `nodes` that are among the `kept`
-    /// most popular nodes of the collection. A node is popular if many adjacency lists contain it.
-    /// If the collection has more than `kept` nodes, a bit for each node (lowest bit first)
-    /// precedes the codes, and the call needs [`knows_popular`](HighHalf::knows_popular).
+    /// Appends to `out` the low codes of some of `nodes`: of the nodes that are among the `kept`
+    /// most popular nodes of the collection. A low code has [`Collection::low_bytes`] bytes. A node
+    /// is popular if many adjacency lists contain it. If the collection has more than `kept` nodes,
+    /// a bit for each node (lowest bit first) precedes the codes, and the call needs
+    /// [`knows_popular`](HighHalf::knows_popular).
     ///
     /// # Errors
     /// The popularity of nodes cannot be determined.

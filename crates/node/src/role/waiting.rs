@@ -68,7 +68,8 @@ impl Request {
         }
     }
 
-    /// A withdrawal does not count.
+    /// Whether the request is the change with this token. A withdrawal of the change does not
+    /// count.
     pub(super) fn is(&self, token: Token) -> bool {
         match self.wants {
             Wants::Change {
@@ -114,7 +115,8 @@ impl Waiting {
     /// The most bytes of waiting rows. One client may use half of the bytes and requests.
     pub const MOST_BYTES: usize = 64 << 20;
 
-    /// Creates a queue for `most` requests, with defaults for `list`, `beam` and deadline.
+    /// Creates a queue for `most` requests. A request that gives no list size, beam width or
+    /// deadline gets `list`, `beam` or `patience`.
     pub fn new(most: usize, list: u32, beam: u32, patience: Duration) -> Waiting {
         Waiting {
             most,

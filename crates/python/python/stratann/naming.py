@@ -1,11 +1,11 @@
 """Checks names of arguments, and paths. A call with an unknown name raises an error that suggests
 the right one.
 
-- `stratann.build`, `stratann.open` and other functions are wrapped here.
-- Methods of `Index` and other classes are wrapped in their class. A search checks its names itself,
-  in Rust.
-- Methods of `stratann.documents.Documents` are wrapped in their module. `Documents` and its `search`
-  take most arguments as `**options`, so they call `refuse_others` themselves.
+- `stratann.build`, `stratann.open` and other functions get this check here.
+- The methods of `Index`, and of other classes, get this check (`checked`) where their class is
+  defined. A search checks its names itself, in Rust.
+- The methods of `stratann.documents.Documents` get this check in their module. `Documents` and its
+  `search` take most arguments as `**options`, so they call `refuse_others` themselves.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ def _parts(attributes: Any, payload: Any) -> Tuple[Any, Any]:
 
 
 def _checked(part: Any, ids: NDArray[Any], what: str) -> Any:
-    """`part`, if it has a value for each result."""
+    """Returns `part`. Raises ValueError if a result has no value in it."""
     if len(part) != len(ids):
         raise ValueError(f"{what} has {len(part)} rows and ids has {len(ids)}. Pass the parts that one search returned")
     if ids.ndim == 2:

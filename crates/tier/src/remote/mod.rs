@@ -290,7 +290,7 @@ impl Server {
         Self::at(name, way, secret.clone(), tls.clone(), *patience)
     }
 
-    /// The addresses, the last successful one first; none for a ring.
+    /// The addresses, beginning with the address that worked last; none for a ring.
     fn addresses(&self) -> Vec<SocketAddr> {
         let (Way::Tcp(addresses) | Way::Ucx(addresses)) = &self.inner.way else {
             return Vec::new();

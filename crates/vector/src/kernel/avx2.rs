@@ -36,19 +36,19 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     unsafe fn load(p: *const u8) -> Self::F {
-        // SAFETY: 64 bytes.
+        // SAFETY: `p` has 64 bytes.
         unsafe { [_mm256_loadu_ps(p.cast()), _mm256_loadu_ps(p.add(32).cast())] }
     }
 
     #[inline(always)]
     unsafe fn load_part(p: *const u8, n: usize) -> Self::F {
-        // SAFETY: `4 * n` bytes, then the 64 bytes of the copy.
+        // SAFETY: `p` has `4 * n` bytes; the copy has 64 bytes.
         unsafe { Self::load(padded::<64>(p, 4 * n).as_ptr()) }
     }
 
     #[inline(always)]
     unsafe fn load_half(p: *const u8) -> Self::F {
-        // SAFETY: 32 bytes.
+        // SAFETY: `p` has 32 bytes.
         unsafe {
             [
                 _mm256_cvtph_ps(_mm_loadu_si128(p.cast())),
@@ -59,13 +59,13 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     unsafe fn load_half_part(p: *const u8, n: usize) -> Self::F {
-        // SAFETY: `2 * n` bytes, then the 32 bytes of the copy.
+        // SAFETY: `p` has `2 * n` bytes; the copy has 32 bytes.
         unsafe { Self::load_half(padded::<32>(p, 2 * n).as_ptr()) }
     }
 
     #[inline(always)]
     unsafe fn store(p: *mut f32, a: Self::F) {
-        // SAFETY: space for 64 bytes.
+        // SAFETY: `p` has room for 64 bytes.
         unsafe {
             _mm256_storeu_ps(p, a[0]);
             _mm256_storeu_ps(p.add(8), a[1]);
@@ -171,7 +171,7 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     unsafe fn load_u8(p: *const u8) -> Self::W {
-        // SAFETY: 32 bytes.
+        // SAFETY: `p` has 32 bytes.
         unsafe {
             [
                 _mm256_cvtepu8_epi16(_mm_loadu_si128(p.cast())),
@@ -182,13 +182,13 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     unsafe fn load_u8_part(p: *const u8, n: usize) -> Self::W {
-        // SAFETY: `n` bytes, then the 32 bytes of the copy.
+        // SAFETY: `p` has `n` bytes; the copy has 32 bytes.
         unsafe { Self::load_u8(padded::<32>(p, n).as_ptr()) }
     }
 
     #[inline(always)]
     unsafe fn load_i8(p: *const u8) -> Self::W {
-        // SAFETY: 32 bytes.
+        // SAFETY: `p` has 32 bytes.
         unsafe {
             [
                 _mm256_cvtepi8_epi16(_mm_loadu_si128(p.cast())),
@@ -199,7 +199,7 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     unsafe fn load_i8_part(p: *const u8, n: usize) -> Self::W {
-        // SAFETY: `n` bytes, then the 32 bytes of the copy.
+        // SAFETY: `p` has `n` bytes; the copy has 32 bytes.
         unsafe { Self::load_i8(padded::<32>(p, n).as_ptr()) }
     }
 
@@ -242,7 +242,7 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     unsafe fn narrow_squares(sums: Self::I, a: *const u8, b: *const u8) -> Self::I {
-        // SAFETY: 64 bytes at `a`, and 64 at `b`.
+        // SAFETY: `a` and `b` have 64 bytes each.
         unsafe {
             [
                 add_narrow(sums[0], a, b),
@@ -253,7 +253,7 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     unsafe fn look_up(table: *const f32, code: *const u8) -> Self::F {
-        // SAFETY: 16 bytes of code, and each index is in its row of the table.
+        // SAFETY: `code` has 16 bytes, and each index is in its row of `table`.
         unsafe {
             let rows = _mm256_slli_epi32::<8>(_mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0));
             let codes = _mm_loadu_si128(code.cast());
@@ -271,10 +271,10 @@ impl Lanes for Avx2 {
     unsafe fn look_up_part(table: *const f32, code: *const u8, n: usize) -> Self::F {
         let mut out = [0f32; LANES];
         for (i, x) in out.iter_mut().enumerate().take(n) {
-            // SAFETY: `i < n`: a byte of code, and a row of the table.
+            // SAFETY: `i < n`, so `code` has byte `i`, and `table` has row `i`.
             *x = unsafe { *table.add(i * 256 + usize::from(*code.add(i))) };
         }
-        // SAFETY: the 64 bytes of `out`.
+        // SAFETY: the array has 64 bytes.
         unsafe { Self::load(out.as_ptr().cast()) }
     }
 
@@ -289,7 +289,7 @@ impl Lanes for Avx2 {
 /// the sum of two squares fits 16 bits.
 ///
 /// # Safety
-/// The processor has AVX2; `a` and `b` point to 32 bytes.
+/// The processor has AVX2. `a` and `b` point to 32 bytes each.
 #[inline(always)]
 unsafe fn add_narrow(sums: __m256i, a: *const u8, b: *const u8) -> __m256i {
     // SAFETY: the caller's promise.

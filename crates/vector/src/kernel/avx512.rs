@@ -29,31 +29,31 @@ impl Lanes for Avx512 {
 
     #[inline(always)]
     unsafe fn load(p: *const u8) -> __m512 {
-        // SAFETY: 64 bytes.
+        // SAFETY: `p` has 64 bytes.
         unsafe { _mm512_loadu_ps(p.cast()) }
     }
 
     #[inline(always)]
     unsafe fn load_part(p: *const u8, n: usize) -> __m512 {
-        // SAFETY: `4 * n` bytes.
+        // SAFETY: `p` has `4 * n` bytes, and the mask selects only these.
         unsafe { _mm512_maskz_loadu_ps(low_bits(n) as __mmask16, p.cast()) }
     }
 
     #[inline(always)]
     unsafe fn load_half(p: *const u8) -> __m512 {
-        // SAFETY: 32 bytes.
+        // SAFETY: `p` has 32 bytes.
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
     }
 
     #[inline(always)]
     unsafe fn load_half_part(p: *const u8, n: usize) -> __m512 {
-        // SAFETY: `2 * n` bytes.
+        // SAFETY: `p` has `2 * n` bytes, and the mask selects only these.
         unsafe { _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(low_bits(n) as __mmask16, p.cast())) }
     }
 
     #[inline(always)]
     unsafe fn store(p: *mut f32, a: __m512) {
-        // SAFETY: space for 64 bytes.
+        // SAFETY: `p` has room for 64 bytes.
         unsafe { _mm512_storeu_ps(p, a) }
     }
 
@@ -120,25 +120,25 @@ impl Lanes for Avx512 {
 
     #[inline(always)]
     unsafe fn load_u8(p: *const u8) -> __m512i {
-        // SAFETY: 32 bytes.
+        // SAFETY: `p` has 32 bytes.
         unsafe { _mm512_cvtepu8_epi16(_mm256_loadu_si256(p.cast())) }
     }
 
     #[inline(always)]
     unsafe fn load_u8_part(p: *const u8, n: usize) -> __m512i {
-        // SAFETY: `n` bytes.
+        // SAFETY: `p` has `n` bytes, and the mask selects only these.
         unsafe { _mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(low_bits(n), p.cast())) }
     }
 
     #[inline(always)]
     unsafe fn load_i8(p: *const u8) -> __m512i {
-        // SAFETY: 32 bytes.
+        // SAFETY: `p` has 32 bytes.
         unsafe { _mm512_cvtepi8_epi16(_mm256_loadu_si256(p.cast())) }
     }
 
     #[inline(always)]
     unsafe fn load_i8_part(p: *const u8, n: usize) -> __m512i {
-        // SAFETY: `n` bytes.
+        // SAFETY: `p` has `n` bytes, and the mask selects only these.
         unsafe { _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi8(low_bits(n), p.cast())) }
     }
 
@@ -168,7 +168,7 @@ impl Lanes for Avx512 {
 
     #[inline(always)]
     unsafe fn narrow_squares(sums: __m512i, a: *const u8, b: *const u8) -> __m512i {
-        // SAFETY: 64 bytes at `a`, and 64 at `b`.
+        // SAFETY: `a` and `b` have 64 bytes each.
         unsafe {
             let (a, b) = (_mm512_loadu_si512(a.cast()), _mm512_loadu_si512(b.cast()));
             add_narrow(sums, _mm512_sub_epi8(a, b))
@@ -178,7 +178,7 @@ impl Lanes for Avx512 {
     #[inline(always)]
     unsafe fn narrow_squares_part(sums: __m512i, a: *const u8, b: *const u8, n: usize) -> __m512i {
         let mask: __mmask64 = (1 << n) - 1;
-        // SAFETY: `n` bytes at `a`, and `n` at `b`. The bytes outside of the mask are zero in both.
+        // SAFETY: loads `n` bytes of `a` and of `b`; bytes outside of the mask are zero in both.
         unsafe {
             let (a, b) = (
                 _mm512_maskz_loadu_epi8(mask, a.cast()),
@@ -190,7 +190,7 @@ impl Lanes for Avx512 {
 
     #[inline(always)]
     unsafe fn look_up(table: *const f32, code: *const u8) -> __m512 {
-        // SAFETY: 16 bytes of code, and each index is in its row of the table.
+        // SAFETY: `code` has 16 bytes, and each index is in its row of `table`.
         unsafe {
             let index =
                 _mm512_add_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128(code.cast())), rows());
@@ -201,7 +201,7 @@ impl Lanes for Avx512 {
     #[inline(always)]
     unsafe fn look_up_part(table: *const f32, code: *const u8, n: usize) -> __m512 {
         let mask = low_bits(n) as __mmask16;
-        // SAFETY: `n` bytes of code, and the mask leaves out the rows from `n` on.
+        // SAFETY: `code` has `n` bytes, and the mask leaves out the rows from `n` on.
         unsafe {
             let index = _mm512_add_epi32(
                 _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, code.cast())),
@@ -222,7 +222,7 @@ impl Lanes for Avx512 {
 /// two squares fits 16 bits.
 #[inline(always)]
 unsafe fn add_narrow(sums: __m512i, differences: __m512i) -> __m512i {
-    // SAFETY: the caller has the instruction set.
+    // SAFETY: the caller's promise.
     unsafe {
         let away = _mm512_abs_epi8(differences);
         let pairs = _mm512_maddubs_epi16(away, away);
@@ -232,7 +232,7 @@ unsafe fn add_narrow(sums: __m512i, differences: __m512i) -> __m512i {
 
 #[inline(always)]
 unsafe fn rows() -> __m512i {
-    // SAFETY: the caller has the instruction set.
+    // SAFETY: the caller's promise.
     unsafe {
         let lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
         _mm512_slli_epi32::<8>(lanes)

@@ -46,8 +46,8 @@ const LINE: usize = 64;
 /// The primitives of one instruction set.
 ///
 /// # Safety
-/// The processor has the instruction set. Pointers need no alignment. A load reads exactly the
-/// elements of its description.
+/// The processor has the instruction set of the implementation. Each pointer has as many elements
+/// as the description of the function says. Pointers need no alignment.
 pub(crate) trait Lanes {
     type F: Copy;
     /// 32 integers of 16 bits.
@@ -101,7 +101,8 @@ pub(crate) trait Lanes {
     /// Like `narrow_squares`, for `n` `i8`, `0 < n < 64`.
     #[inline(always)]
     unsafe fn narrow_squares_part(sums: Self::I, a: *const u8, b: *const u8, n: usize) -> Self::I {
-        // SAFETY: `a` and `b` have `n` bytes. The copies have 64 bytes, which are zero from `n` on.
+        // SAFETY: `a` and `b` have `n` bytes each. The copies have 64 bytes each, and are equal
+        // from `n` on.
         unsafe {
             let (a, b) = (padded::<64>(a, n), padded::<64>(b, n));
             Self::narrow_squares(sums, a.as_ptr(), b.as_ptr())
@@ -119,11 +120,18 @@ pub(crate) trait Lanes {
     fn prefetch(p: *const u8);
 }
 
-/// Rows of floating-point elements. Safety as for [`Lanes`].
+/// Rows of floating-point elements of `SIZE` bytes.
+///
+/// # Safety
+/// The processor has the instruction set of `L`. `p` has as many elements as the description of the
+/// function says, and needs no alignment.
 pub(crate) trait FloatRow {
     const SIZE: usize;
+    /// 16 elements.
     unsafe fn load<L: Lanes>(p: *const u8) -> L::F;
+    /// `n` elements, `0 < n < 16`, then zeros.
     unsafe fn load_part<L: Lanes>(p: *const u8, n: usize) -> L::F;
+    /// One element.
     unsafe fn load_one(p: *const u8) -> f64;
 }
 
@@ -176,9 +184,15 @@ impl FloatRow for F16Row {
     }
 }
 
-/// Rows of integers. Safety as for [`Lanes`].
+/// Rows of integers of one byte.
+///
+/// # Safety
+/// The processor has the instruction set of `L`. `p` has as many elements as the description of the
+/// function says.
 pub(crate) trait IntegerRow {
+    /// 32 elements, widened.
     unsafe fn load<L: Lanes>(p: *const u8) -> L::W;
+    /// `n` elements, `0 < n < 32`, widened, then zeros.
     unsafe fn load_part<L: Lanes>(p: *const u8, n: usize) -> L::W;
 }
 
@@ -214,7 +228,10 @@ impl IntegerRow for I8Row {
     }
 }
 
-/// The term that is summed over the elements of two rows. Safety as for [`Lanes`].
+/// The term that is summed over the elements of two rows.
+///
+/// # Safety
+/// The processor has the instruction set of `L`.
 pub(crate) trait Term {
     const SIGN: i8;
     /// Whether terms can have both signs, so that overflowed terms may cancel each other to NaN.
@@ -276,7 +293,11 @@ pub(crate) trait Measure {
 pub(crate) struct Float<R, T>(std::marker::PhantomData<(R, T)>);
 
 impl<R: FloatRow, T: Term> Float<R, T> {
-    /// The terms of the 16 elements from `i` on. All 16 must exist.
+    /// The terms of the 16 elements from `i` on.
+    ///
+    /// # Safety
+    /// The processor has the instruction set of `L`. `a` and `b` point to rows of at least `i + 16`
+    /// elements.
     #[inline(always)]
     unsafe fn term<L: Lanes>(a: *const u8, b: *const u8, i: usize) -> L::F {
         // SAFETY: the contract of the function.
@@ -432,7 +453,11 @@ fn cosine_distance(ab: f64, aa: f64, bb: f64) -> f32 {
 pub(crate) struct Integer<R, T>(std::marker::PhantomData<(R, T)>);
 
 impl<R: IntegerRow, T: Term> Integer<R, T> {
-    /// The sum over the elements `first..end`, which exist and are at most [`EXACT_RUN`] elements.
+    /// The sum over elements `first` to below `end`, at most [`EXACT_RUN`] elements.
+    ///
+    /// # Safety
+    /// The processor has the instruction set of `L`. `a` and `b` point to rows of at least `end`
+    /// elements.
     #[inline(always)]
     unsafe fn run<L: Lanes>(a: *const u8, b: *const u8, first: usize, end: usize) -> i64 {
         // SAFETY: the blocks cover the elements from `first` to below `end` and no others.
@@ -571,8 +596,9 @@ pub(crate) struct Rows {
 /// Distances from `query` to the rows `ids`.
 ///
 /// # Safety
-/// The processor has the instruction set; `query` and each row in `ids` have `rows.dim` elements in
-/// `rows.bytes` bytes; `out` is as long as `ids`.
+/// The processor has the instruction set of `L`. `rows.bytes` is at least 1. `query` has `rows.dim`
+/// elements. For each `id` of `ids`, there is a row of `rows.dim` elements at `rows.start + id *
+/// rows.bytes`. `out` is as long as `ids`.
 #[inline(always)]
 pub(crate) unsafe fn gather<L: Lanes, M: Measure>(
     query: *const u8,
@@ -596,7 +622,8 @@ pub(crate) unsafe fn gather<L: Lanes, M: Measure>(
 /// Distances from `query` to the first `out.len()` rows.
 ///
 /// # Safety
-/// The conditions of [`gather`] hold for the rows below `out.len()`.
+/// The processor has the instruction set of `L`. `query` has `rows.dim` elements. For each `i`
+/// below `out.len()`, there is a row of `rows.dim` elements at `rows.start + i * rows.bytes`.
 #[inline(always)]
 pub(crate) unsafe fn dense<L: Lanes, M: Measure>(query: *const u8, rows: Rows, out: &mut [f32]) {
     let mut row = rows.start;
@@ -616,7 +643,7 @@ pub(crate) unsafe fn dense<L: Lanes, M: Measure>(query: *const u8, rows: Rows, o
 pub(crate) unsafe fn halves(p: *const u8, n: usize) -> [f32; LANES] {
     let mut out = [0.0; LANES];
     for (i, x) in out.iter_mut().enumerate().take(n) {
-        // SAFETY: `i < n`.
+        // SAFETY: the caller's promise, and `i < n`.
         *x = half_to_f32(u16::from_le_bytes(unsafe {
             p.add(2 * i).cast::<[u8; 2]>().read()
         }));

@@ -7,12 +7,12 @@ use super::body::{LANES, Lanes, ROWS_AHEAD, prefetch_row};
 pub(crate) const BLOCK: usize = 1024;
 
 /// `out[i]` is the sum over `j < code_bytes` of `table[j * 256 + code[j]]`, where `code` is code
-/// number `ids[i]`.
+/// number `ids[i]` of `codes`.
 ///
 /// # Safety
-/// The processor has the instruction set; `table` has `code_bytes * 256` floats, and `code_bytes`
-/// is not 0; `codes` has a code of `code_bytes` bytes for each number in `ids`; `out` is as long as
-/// `ids`.
+/// The processor has the instruction set of `L`. `code_bytes` is at least 1. `table` points to
+/// `code_bytes * 256` floats. For each `id` of `ids`, `codes` has a code of `code_bytes` bytes at
+/// `id * code_bytes`. `out` is as long as `ids`.
 #[inline(always)]
 pub(crate) unsafe fn score<L: Lanes>(
     table: *const f32,
@@ -30,7 +30,8 @@ pub(crate) unsafe fn score<L: Lanes>(
             prefetch_row::<L>(code(*ahead), code_bytes);
         }
         let code = code(ids[i]);
-        // SAFETY: the caller's promise, and `j` stays below `code_bytes`.
+        // SAFETY: the caller's promise. All look-ups together read the bytes of the code, and the
+        // rows of the table, from 0 to below `code_bytes`.
         unsafe {
             let mut sum = L::splat(0.0);
             let mut j = 0;
@@ -108,7 +109,7 @@ impl Width for Any {
 /// The squared differences between a point and the 16 centroids of a group, in component `j`.
 ///
 /// # Safety
-/// The conditions of [`to_group`] hold, and `j` is below the width.
+/// The conditions of [`to_group`] hold, except for `W`. `j` is below `book.width`.
 #[inline(always)]
 unsafe fn square<L: Lanes>(book: Codebook, point: *const f32, group: usize, j: usize) -> L::F {
     // SAFETY: the caller's promise.
@@ -122,8 +123,9 @@ unsafe fn square<L: Lanes>(book: Codebook, point: *const f32, group: usize, j: u
 /// Squared distances from a point to the 16 centroids of a group.
 ///
 /// # Safety
-/// The processor has the instruction set; `book` has `256 * book.width` floats, `point` has
-/// `book.width`; `group` is below 16; `W` is the width.
+/// The processor has the instruction set of `L`. `book.width` is at least 1, and equals
+/// `W::of(book)`. `book.transposed` points to `256 * book.width` floats, and `point` to
+/// `book.width` floats. `group` is below 16.
 #[inline(always)]
 unsafe fn to_group<L: Lanes, W: Width>(book: Codebook, point: *const f32, group: usize) -> L::F {
     // SAFETY: the caller's promise.
@@ -136,6 +138,7 @@ unsafe fn to_group<L: Lanes, W: Width>(book: Codebook, point: *const f32, group:
     }
 }
 
+/// Point `i`, below `count`, is at `start + i * stride`. The stride is in floats.
 #[derive(Clone, Copy)]
 pub(crate) struct Points {
     pub(crate) start: *const f32,
@@ -148,8 +151,10 @@ pub(crate) struct Points {
 /// distance to `distances[i]`.
 ///
 /// # Safety
-/// The processor has the instruction set; `book` and `points` are as their types describe; `codes`
-/// and `distances` have space for all points.
+/// The processor has the instruction set of `L`. `book.width` is at least 1, and `book.transposed`
+/// points to `256 * book.width` floats. For each `i` below `points.count`, point `i` has
+/// `book.width` floats, and `codes` has room for a byte at `i * code_stride`. `distances` is null,
+/// or has room for `points.count` floats.
 #[inline(always)]
 pub(crate) unsafe fn assign<L: Lanes>(
     book: Codebook,
@@ -158,14 +163,14 @@ pub(crate) unsafe fn assign<L: Lanes>(
     code_stride: usize,
     distances: *mut f32,
 ) {
-    // SAFETY: the caller's promise; `W` is the width.
+    // SAFETY: the caller's promise; `W::of(book)` equals `book.width`.
     by_width!(book.width, W => unsafe {
         assign_width::<L, W>(book, points, codes, code_stride, distances);
     })
 }
 
 /// # Safety
-/// The conditions of [`assign`] hold, and `W` is the width.
+/// The conditions of [`assign`] hold, and `W::of(book)` equals `book.width`.
 #[inline(always)]
 unsafe fn assign_width<L: Lanes, W: Width>(
     book: Codebook,
@@ -196,8 +201,9 @@ unsafe fn assign_width<L: Lanes, W: Width>(
 /// Writes 256 floats: `scale` times the squared distance from `point` to each centroid.
 ///
 /// # Safety
-/// The processor has the instruction set; `book` and `point` are as for [`to_group`]; `out` has
-/// space for 256 floats.
+/// The processor has the instruction set of `L`. `book.width` is at least 1. `book.transposed`
+/// points to `256 * book.width` floats, and `point` to `book.width` floats. `out` has room for 256
+/// floats.
 #[inline(always)]
 pub(crate) unsafe fn squares<L: Lanes>(
     book: Codebook,
@@ -205,7 +211,7 @@ pub(crate) unsafe fn squares<L: Lanes>(
     scale: f32,
     out: *mut f32,
 ) {
-    // SAFETY: the caller's promise; `W` is the width.
+    // SAFETY: the caller's promise; `W::of(book)` equals `book.width`.
     by_width!(book.width, W => unsafe {
         for group in 0..16 {
             let squares = to_group::<L, W>(book, point, group);
@@ -220,7 +226,7 @@ pub(crate) unsafe fn squares<L: Lanes>(
 /// The conditions of [`squares`] hold.
 #[inline(always)]
 pub(crate) unsafe fn negated_products<L: Lanes>(book: Codebook, point: *const f32, out: *mut f32) {
-    // SAFETY: the caller's promise; `W` is the width.
+    // SAFETY: the caller's promise; `W::of(book)` equals `book.width`.
     by_width!(book.width, W => unsafe {
         for group in 0..16 {
             let mut sum = L::splat(0.0);
@@ -238,9 +244,9 @@ pub(crate) unsafe fn negated_products<L: Lanes>(book: Codebook, point: *const f3
 /// `transposed[j * count + i]`.
 ///
 /// # Safety
-/// The processor has the instruction set; `count` is a multiple of 16; `transposed` has `count *
-/// width` floats, `centre` has `width`, and `least` has `count`; `sums` has one for each block,
-/// including an incomplete last block.
+/// The processor has the instruction set of `L`. `count` is a multiple of 16. `transposed` points
+/// to `count * width` floats, `centre` to `width` floats, and `least` to `count` floats, which can
+/// be written. `sums` has room for a float for each block, also for a last block with fewer points.
 #[inline(always)]
 pub(crate) unsafe fn approach<L: Lanes>(
     transposed: *const f32,

@@ -61,8 +61,7 @@ macro_rules! routines {
 
             $(#[target_feature(enable = $features)])?
             unsafe fn distance<M: Measure>(a: *const u8, b: *const u8, dim: usize) -> f32 {
-                // SAFETY: the caller promises the conditions of the called function. This is true
-                // below, too.
+                // SAFETY: the caller keeps the contract of the called function. So below.
                 unsafe { M::distance::<$lanes>(a, b, dim) }
             }
 

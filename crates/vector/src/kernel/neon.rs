@@ -23,7 +23,7 @@ impl Lanes for Neon {
 
     #[inline(always)]
     unsafe fn load(p: *const u8) -> Self::F {
-        // SAFETY: 64 bytes.
+        // SAFETY: `p` has 64 bytes.
         unsafe {
             [
                 vreinterpretq_f32_u8(vld1q_u8(p)),
@@ -36,13 +36,13 @@ impl Lanes for Neon {
 
     #[inline(always)]
     unsafe fn load_part(p: *const u8, n: usize) -> Self::F {
-        // SAFETY: `4 * n` bytes, then the 64 bytes of the copy.
+        // SAFETY: `p` has `4 * n` bytes; the copy has 64 bytes.
         unsafe { Self::load(padded::<64>(p, 4 * n).as_ptr()) }
     }
 
     #[inline(always)]
     unsafe fn load_half(p: *const u8) -> Self::F {
-        // SAFETY: 32 bytes.
+        // SAFETY: `p` has 32 bytes.
         unsafe {
             let low = vreinterpretq_u16_u8(vld1q_u8(p));
             let high = vreinterpretq_u16_u8(vld1q_u8(p.add(16)));
@@ -57,13 +57,13 @@ impl Lanes for Neon {
 
     #[inline(always)]
     unsafe fn load_half_part(p: *const u8, n: usize) -> Self::F {
-        // SAFETY: `2 * n` bytes, then the 64 bytes of the copy.
+        // SAFETY: `p` has `2 * n` bytes; the array of floats has 64 bytes.
         unsafe { Self::load(halves(p, n).as_ptr().cast()) }
     }
 
     #[inline(always)]
     unsafe fn store(p: *mut f32, a: Self::F) {
-        // SAFETY: space for 64 bytes.
+        // SAFETY: `p` has room for 64 bytes.
         unsafe {
             vst1q_f32(p, a[0]);
             vst1q_f32(p.add(4), a[1]);
@@ -181,7 +181,7 @@ impl Lanes for Neon {
 
     #[inline(always)]
     unsafe fn load_u8(p: *const u8) -> Self::W {
-        // SAFETY: 32 bytes.
+        // SAFETY: `p` has 32 bytes.
         unsafe {
             let (low, high) = (vld1q_u8(p), vld1q_u8(p.add(16)));
             [
@@ -195,13 +195,13 @@ impl Lanes for Neon {
 
     #[inline(always)]
     unsafe fn load_u8_part(p: *const u8, n: usize) -> Self::W {
-        // SAFETY: `n` bytes, then the 32 bytes of the copy.
+        // SAFETY: `p` has `n` bytes; the copy has 32 bytes.
         unsafe { Self::load_u8(padded::<32>(p, n).as_ptr()) }
     }
 
     #[inline(always)]
     unsafe fn load_i8(p: *const u8) -> Self::W {
-        // SAFETY: 32 bytes.
+        // SAFETY: `p` has 32 bytes.
         unsafe {
             let (low, high) = (vld1q_s8(p.cast()), vld1q_s8(p.add(16).cast()));
             [
@@ -215,7 +215,7 @@ impl Lanes for Neon {
 
     #[inline(always)]
     unsafe fn load_i8_part(p: *const u8, n: usize) -> Self::W {
-        // SAFETY: `n` bytes, then the 32 bytes of the copy.
+        // SAFETY: `p` has `n` bytes; the copy has 32 bytes.
         unsafe { Self::load_i8(padded::<32>(p, n).as_ptr()) }
     }
 
@@ -264,8 +264,8 @@ impl Lanes for Neon {
     #[inline(always)]
     unsafe fn narrow_squares(mut sums: Self::I, a: *const u8, b: *const u8) -> Self::I {
         for (i, sum) in sums.iter_mut().enumerate() {
-            // SAFETY: 16 of the 64 bytes at `a`, and of those at `b`. The sum of two squares of
-            // differences from 0 to 127 fits 16 bits.
+            // SAFETY: reads 16 of the 64 bytes of `a` and of `b`. Two squares of differences from 0
+            // to 127 fit 16 bits.
             unsafe {
                 let (a, b) = (
                     vld1q_s8(a.add(16 * i).cast()),
@@ -282,7 +282,7 @@ impl Lanes for Neon {
 
     #[inline(always)]
     unsafe fn look_up(table: *const f32, code: *const u8) -> Self::F {
-        // SAFETY: 16 bytes of code, and 16 rows of the table. NEON has no gather.
+        // SAFETY: `code` has 16 bytes, and `table` has 16 rows. NEON has no gather.
         unsafe { Self::look_up_part(table, code, LANES) }
     }
 
@@ -290,10 +290,10 @@ impl Lanes for Neon {
     unsafe fn look_up_part(table: *const f32, code: *const u8, n: usize) -> Self::F {
         let mut out = [0f32; LANES];
         for (i, x) in out.iter_mut().enumerate().take(n) {
-            // SAFETY: `i < n`: a byte of code, and a row of the table.
+            // SAFETY: `i < n`, so `code` has byte `i`, and `table` has row `i`.
             *x = unsafe { *table.add(i * 256 + usize::from(*code.add(i))) };
         }
-        // SAFETY: the 64 bytes of `out`.
+        // SAFETY: the array has 64 bytes.
         unsafe { Self::load(out.as_ptr().cast()) }
     }
 
@@ -311,7 +311,7 @@ impl Lanes for Neon {
 /// compiler.
 #[inline(always)]
 unsafe fn widen_half(half: uint16x4_t) -> float32x4_t {
-    // SAFETY: the caller has the instruction set.
+    // SAFETY: the caller's promise.
     unsafe {
         let bits = vmovl_u16(half);
         let magnitude = vshlq_n_u32::<13>(vandq_u32(bits, vdupq_n_u32(0x7fff)));

@@ -33,7 +33,7 @@ impl Lanes for Plain {
     unsafe fn load_part(p: *const u8, n: usize) -> Self::F {
         let mut out = [0.0; LANES];
         for (i, x) in out.iter_mut().enumerate().take(n) {
-            // SAFETY: `i < n`.
+            // SAFETY: the caller's promise, and `i < n`.
             *x = f32::from_le_bytes(unsafe { p.add(4 * i).cast::<[u8; 4]>().read() });
         }
         out
@@ -127,7 +127,7 @@ impl Lanes for Plain {
     unsafe fn load_u8_part(p: *const u8, n: usize) -> Self::W {
         let mut out = [0; 32];
         for (i, x) in out.iter_mut().enumerate().take(n) {
-            // SAFETY: `i < n`.
+            // SAFETY: the caller's promise, and `i < n`.
             *x = i16::from(unsafe { *p.add(i) });
         }
         out
@@ -144,7 +144,7 @@ impl Lanes for Plain {
     unsafe fn load_i8_part(p: *const u8, n: usize) -> Self::W {
         let mut out = [0; 32];
         for (i, x) in out.iter_mut().enumerate().take(n) {
-            // SAFETY: `i < n`.
+            // SAFETY: the caller's promise, and `i < n`.
             *x = i16::from(unsafe { *p.cast::<i8>().add(i) });
         }
         out
@@ -177,7 +177,7 @@ impl Lanes for Plain {
 
     #[inline(always)]
     unsafe fn narrow_squares(sums: Self::I, a: *const u8, b: *const u8) -> Self::I {
-        // SAFETY: 64 bytes at `a`, and 64 at `b`, 32 at a time.
+        // SAFETY: `a` and `b` have 64 bytes each, and 32 bytes are read at a time.
         unsafe {
             let first = Self::sub_wide(Self::load_i8(a), Self::load_i8(b));
             let then = Self::sub_wide(Self::load_i8(a.add(32)), Self::load_i8(b.add(32)));
@@ -195,7 +195,7 @@ impl Lanes for Plain {
     unsafe fn look_up_part(table: *const f32, code: *const u8, n: usize) -> Self::F {
         let mut out = [0.0; LANES];
         for (i, x) in out.iter_mut().enumerate().take(n) {
-            // SAFETY: `i < n`.
+            // SAFETY: the caller's promise, and `i < n`.
             *x = unsafe { *table.add(i * 256 + usize::from(*code.add(i))) };
         }
         out

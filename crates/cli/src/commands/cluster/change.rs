@@ -49,7 +49,7 @@ pub fn upsert(arguments: &ClusterUpsertArguments, quiet: bool) -> Result<(), Fai
         change.deadline,
         Purpose::Change,
     )?;
-    fits(&collection, &vectors, "a vector")?;
+    fits(&collection, &vectors)?;
     let row_bytes = vectors.dim() * vectors.element().size();
     let shown = Shown::new(quiet);
     let start = Instant::now();

@@ -66,15 +66,14 @@ fn connected(
     Ok((client, collection))
 }
 
-/// `what`: a word for one row.
-fn fits(collection: &Collection, rows: &dyn VectorSource, what: &str) -> Result<(), Failure> {
+fn fits(collection: &Collection, rows: &dyn VectorSource) -> Result<(), Failure> {
     let element = Element::from_code(collection.element);
     if collection.dim as usize == rows.dim() && element == Some(rows.element()) {
         return Ok(());
     }
-    let element = element.map_or_else(|| "an unknown type".to_owned(), |e| e.to_string());
+    let element = element.map_or_else(|| "an unknown type".to_owned(), |e| format!("type {e}"));
     Err(Failure::Wrong(format!(
-        "{} has {} elements of {} in {what}, and the index has {} elements of {element}. Give vectors with the dimension and type of the index",
+        "{} has vectors of dimension {} and type {}; the index has dimension {} and {element}. Give vectors with the dimension and type of the index",
         rows.name(),
         rows.dim(),
         rows.element(),

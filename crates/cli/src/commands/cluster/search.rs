@@ -94,7 +94,7 @@ pub fn run(arguments: &ClusterSearchArguments) -> Result<(), Failure> {
         arguments.deadline,
         Purpose::Search,
     )?;
-    fits(&collection, &queries, "a query")?;
+    fits(&collection, &queries)?;
     let mut output = Output::lock();
     let mut table = Table::new(&[
         "list",

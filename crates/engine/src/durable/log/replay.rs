@@ -145,7 +145,7 @@ pub(crate) fn replay(
             return Err(Error::Damaged {
                 file,
                 what: format!(
-                    "{reason}, but {} begins with sequence number {first}, so this log had records (`stratann repair` keeps the readable records)",
+                    "{reason}, but {} begins with sequence number {first}, so records of this log are lost. `stratann repair` keeps the readable records",
                     log.file
                 ),
             });
@@ -384,7 +384,7 @@ pub(super) fn open(volume: &dyn Volume, shape: LogShape, number: u64) -> Result<
         return Err(Error::Damaged {
             file,
             what: format!(
-                "its vectors are {} by the fields at offset 48, and the vectors of the index are {}, so it is a log of another index",
+                "the fields at offset 48 give vectors of {}, but the index has vectors of {}, so this log is of another index",
                 say(header.shape),
                 say(shape)
             ),

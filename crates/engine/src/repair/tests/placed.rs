@@ -1,4 +1,4 @@
-//! Damages indexes with direct inserts, and repairs them.
+//! Repairs of indexes that were damaged after direct inserts.
 
 use crate::DirectOptions;
 use std::collections::BTreeSet;

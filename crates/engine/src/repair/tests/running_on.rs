@@ -1,4 +1,5 @@
-//! Damages segments with spanning vectors. Each vector with bytes in a damaged block is lost.
+//! Repairs of damaged segments with vectors that span blocks. Each vector with bytes in a damaged
+//! block is lost.
 
 use std::collections::BTreeSet;
 

@@ -239,7 +239,8 @@ fn the_list_is_of_those_that_are_not_deleted() {
 
 #[test]
 fn several_host_threads_search_at_once() {
-    // A search of one query keeps its worker busy until another search has begun.
+    // Holds each search in `advance` until the other search has begun. So both searches run at
+    // once.
     struct Both(Barrier, AtomicUsize);
     impl Progress for Both {
         fn begin(&self, _: &str, _: u64) {}

@@ -40,7 +40,10 @@ pub(crate) fn check(
     let mut windows = RowWindows::default();
     rows.each(0, &mut |entry, row| {
         if u64::from(entry.node) >= nodes {
-            let what = format!("it has a row of node {}, but there are {nodes}", entry.node);
+            let what = format!(
+                "it has a row of node {}, but there are only {nodes} nodes",
+                entry.node
+            );
             wrong(rows.file(), what);
         }
         missing += u64::from(!part.nodes().contains(entry.node));

@@ -103,7 +103,7 @@ impl Segment {
         if found != expected {
             return Err(Error::Damaged {
                 file: part.file().to_owned(),
-                what: format!("it has {found} nodes; there are {expected} rows"),
+                what: format!("it has {found} nodes, but the file of rows has {expected} rows"),
             });
         }
         Ok(Self { number, rows, part })

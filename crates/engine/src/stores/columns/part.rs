@@ -261,7 +261,7 @@ impl PartReader {
                             let set = self.set(span)?;
                             if set.len() != u64::from(term.nodes) {
                                 let why = format!(
-                                    "it has {} nodes, and {} are expected",
+                                    "it has {} nodes, but should have {}",
                                     set.len(),
                                     term.nodes
                                 );

@@ -123,7 +123,7 @@ pub(crate) fn placement_of(
         return Err(Error::Damaged {
             file,
             what: format!(
-                "it has {} nodes, {} of the build, on {} pages; the MANIFEST says {}, {} and {}",
+                "it has {} nodes, {} of them from the build, on {} pages; by the MANIFEST, there are {} nodes, {} of them from the build, on {} pages",
                 found.0, found.1, placement.pages, facts.nodes, manifest.vectors, facts.pages
             ),
         });

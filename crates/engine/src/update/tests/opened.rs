@@ -1,4 +1,5 @@
-//! Opens for reading, while another process opens the index for changes and closes it.
+//! Tests that open an index for reading, while another process opens the same index for changes and
+//! closes it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

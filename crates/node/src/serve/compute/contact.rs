@@ -175,7 +175,7 @@ impl Contact {
             None => (lost.to_string(), lost.why()),
             Some(silence) => {
                 let why = format!(
-                    "has not answered for {} while queries waited for it, so this server connects to it again; it hangs, was stopped, or the network is down",
+                    "has not answered for {} while queries waited for it (it hangs or was stopped, or the network is down)",
                     Span(silence)
                 );
                 (format!("{} {why}", self.name), why)

@@ -254,7 +254,7 @@ class Columns:
             )
 
     def _has_others(self, key: str) -> bool:
-        """Whether a document has a value under the key, for which there is no column."""
+        """Whether a document has, under the key, a value for which there is no column."""
         others = [_other("opaque", key), _other("empty", key)]
         return KEYS in self.schema and bool(self._counted(column(KEYS).contains_any(others)))
 

@@ -10,8 +10,9 @@ use super::{Worker, api};
 
 const CLOSING: Duration = Duration::from_millis(500);
 
-/// A connection of a worker to another worker. It is [closed](Self::close) before its own worker is
-/// dropped, and dropped after this worker.
+/// A connection of a worker to another worker. The connection is [closed](Self::close) before its
+/// worker is dropped. This value is dropped after the worker, because the library may write to
+/// `failed`.
 pub(super) struct Endpoint {
     raw: api::Endpoint,
     notices: bool,
@@ -28,8 +29,8 @@ pub(super) fn padded(bytes: &[u8]) -> Vec<u8> {
 }
 
 extern "C" fn note(of: *mut c_void, _: api::Endpoint, status: api::Status) {
-    // SAFETY: the pointer leads to the field `failed` of an endpoint, which lives as long as its
-    // worker. Only the library calls this function, with that pointer.
+    // SAFETY: `of` points to the status of an endpoint, an atomic that lives as long as the worker.
+    // Only the library calls this function, and passes the pointer that it got with the endpoint.
     let failed = unsafe { &*of.cast::<AtomicI8>() };
     failed.store(status, Ordering::SeqCst);
 }
@@ -63,7 +64,7 @@ impl Endpoint {
             let mut raw = null_mut();
             // SAFETY: the worker lives. The address is as the other side's UCX packed it, with as
             // many zeros after it as any lengths in it could require, and is copied. The handler's
-            // number is atomic, and outlives the worker.
+            // status (`failed`) is atomic, and outlives the worker.
             status = unsafe { (functions.ucp_ep_create)(worker.raw, &params, &mut raw) };
             if status == api::OK {
                 let notices = errors == api::ERRORS_PEER;

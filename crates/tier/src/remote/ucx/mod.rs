@@ -151,7 +151,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: workers and regions have a reference to the context, so none of them exists.
+        // SAFETY: workers and regions have a reference to the context, so none of them is left.
         unsafe { (self.functions.ucp_cleanup)(self.raw) };
     }
 }
@@ -222,14 +222,13 @@ impl Worker {
 
     fn address(&self) -> Result<Vec<u8>, String> {
         let (mut start, mut len) = (null_mut(), 0);
-        // SAFETY: the worker lives, and both pointers are valid for writing.
+        // SAFETY: the worker lives, and `start` and `len` may be written to.
         let got =
             unsafe { (self.functions().ucp_worker_get_address)(self.raw, &mut start, &mut len) };
         self.functions().check("give its address", got)?;
-        // SAFETY: the library returned this pointer and length, valid until the address is
-        // released.
+        // SAFETY: the library put `len` bytes at `start`, valid until their release.
         let address = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), len) }.to_vec();
-        // SAFETY: the address was obtained above, from this worker.
+        // SAFETY: `start` is from this worker (above), and is not used any more.
         unsafe { (self.functions().ucp_worker_release_address)(self.raw, start) };
         Ok(address)
     }

@@ -286,8 +286,7 @@ impl Inside {
                     None => break,
                 },
             };
-            // SAFETY: the library returned this pointer and length, valid until the bytes are
-            // released.
+            // SAFETY: the library gave `came.len` bytes at `came.start`, valid until their release.
             let bytes = unsafe { std::slice::from_raw_parts(came.start.as_ptr(), came.len) };
             let rest = &bytes[came.at..];
             let count = rest.len().min(out.len() - taken);

@@ -21,8 +21,8 @@ const LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
-/// The time for which an ended client's memory stays mapped. A read in transit takes less than this
-/// time.
+/// The memory of an ended client is kept three times as long as a client waits for an answer. So a
+/// read in transit still finds the memory.
 const RETIRED: Duration = Server::PATIENCE.saturating_mul(3);
 
 type Kept = Arc<dyn Send + Sync>;
@@ -150,9 +150,9 @@ impl Target {
         let packed =
             unsafe { (functions.ucp_rkey_pack)(self.context.raw, memory, &mut start, &mut bytes) };
         functions.check("pack a key", packed).map_err(failed)?;
-        // SAFETY: the library returned this pointer and length, valid until the key is released.
+        // SAFETY: the library put `bytes` bytes at `start`, valid until their release.
         region.key = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), bytes) }.to_vec();
-        // SAFETY: the key's buffer was made above, and is not used any more.
+        // SAFETY: the packed key was made above, and is not used any more.
         unsafe { (functions.ucp_rkey_buffer_release)(start) };
         Ok(region)
     }
@@ -237,7 +237,7 @@ pub struct Region {
 
 // SAFETY: a region owns its memory as a `Vec` does, and the context may be used from any thread.
 unsafe impl Send for Region {}
-// SAFETY: as for `Send`; through a shared reference, the memory is only read.
+// SAFETY: as above. Through a shared reference, a region is only read.
 unsafe impl Sync for Region {}
 
 impl fmt::Debug for Region {
@@ -250,7 +250,7 @@ impl Deref for Region {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the library returned at least this number of bytes. They were zeroed, and stay
+        // SAFETY: the library gave at least `len` bytes at `start`. The bytes were zeroed, and stay
         // valid until `drop` unmaps them.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
@@ -267,8 +267,8 @@ impl DerefMut for Region {
 impl Drop for Region {
     fn drop(&mut self) {
         let functions = self.context.functions;
-        // SAFETY: the memory was mapped in `allocate`, with this context; no reference to its bytes
-        // is left.
+        // SAFETY: `allocate` mapped the memory with this context, and no reference to its bytes is
+        // left.
         let unmapped = unsafe { (functions.ucp_mem_unmap)(self.context.raw, self.memory) };
         if let Err(error) = functions.check("unmap memory", unmapped) {
             tracing::warn!("{error}");

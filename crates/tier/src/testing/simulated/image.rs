@@ -120,8 +120,8 @@ fn tear(bytes: &mut Vec<u8>, change: &Change, random: &mut Random) {
     };
     let end = offset + new.len() as u64;
     let first = offset / SECTOR;
-    // The write may end at any boundary of sectors. If it ends at the first one, none of its bytes
-    // survive.
+    // The write may end at any boundary of sectors. At the first boundary, no byte of the write
+    // survives.
     let sectors = end.div_ceil(SECTOR) - first;
     let boundary = (first + random.below(sectors as usize) as u64) * SECTOR;
     let kept = boundary.saturating_sub(*offset) as usize;

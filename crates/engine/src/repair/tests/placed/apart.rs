@@ -1,4 +1,4 @@
-//! Damages indexes whose vectors are apart from lists, after direct inserts.
+//! Repairs of damaged indexes whose vectors are apart from lists, after direct inserts.
 
 use stratann_layout::{FileEntry, SlottedBuilder, SlottedShape, SlottedView};
 

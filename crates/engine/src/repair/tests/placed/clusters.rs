@@ -1,5 +1,5 @@
-//! Damages cluster indexes after inserts in place. Some clusters were rewritten, and some vectors
-//! are in files after the build.
+//! Repairs of cluster indexes that were damaged after inserts in place. Some clusters were
+//! rewritten, and some vectors are in files after the build.
 
 use super::*;
 

@@ -1,4 +1,5 @@
-//! Damages inline indexes after direct inserts. Some pages are also in the journal.
+//! Repairs of inline indexes that were damaged after direct inserts. Some pages are also in the
+//! journal.
 
 use stratann_layout::header::stored_checksum;
 use stratann_layout::{InlineBuilder, InlineShape, InlineView, JournalFile, stream};

@@ -1,4 +1,4 @@
-//! Damages indexes whose vectors are in two parts, after direct inserts.
+//! Repairs of damaged indexes whose vectors are in two parts, after direct inserts.
 
 use stratann_layout::SlottedView;
 
