@@ -23,7 +23,7 @@ use crate::lookups;
 use crate::near;
 use crate::opening::Opening;
 use crate::process::Opened;
-use crate::progress::{Listener, note, run, run_rows, warn_first};
+use crate::progress::{Listener, note, run, run_rows, warn, warn_first};
 use crate::searching::{Asked, OF_INDEX, WATCHED, answers_with, nothing};
 use crate::shape;
 use crate::writer::Changes;
@@ -50,6 +50,14 @@ const NOTED: usize = 1_000;
 
 /// The number of ids that a message shows.
 const SHOWN: usize = 5;
+
+/// Shows a warning if the target recall exceeds the recall that the index's measurement reached.
+fn warn_beyond(py: Python<'_>, index: &stratann::Index, options: &SearchOptions) -> PyResult<()> {
+    match index.beyond_measured(options).map_err(to_python)? {
+        Some(warning) => warn(py, &warning),
+        None => Ok(()),
+    }
+}
 
 /// Ids, the attributes and payloads to set for them, and the warnings that the user got.
 type RowsToSet = (Vec<u64>, Table, Vec<String>);
@@ -247,7 +255,9 @@ impl Index {
     ///     `probes` or `stop_early`. A `strategy` beside `recall` must find the same vectors as the
     ///     preset's strategy. "best-first" and "pipelined" find the same vectors, and "press" finds
     ///     different ones. If vectors are stored apart from adjacency lists, as with "distvs" and
-    ///     "decouplevs", `recall` cannot be combined with options of re-ranking.
+    ///     "decouplevs", `recall` cannot be combined with options of re-ranking. If the target
+    ///     exceeds the recall that the measurement reached, the search uses the longest measured
+    ///     list, or the largest number of probes, and shows a RuntimeWarning.
     /// filter : str, dict or stratann.Filter, optional
     ///     A condition that the attributes of results must match: "year >= 2020 and tags contains
     ///     'sea' and not sold == true", or {"year": {"$gte": 2020}}. If at least `k` vectors match,
@@ -319,6 +329,7 @@ impl Index {
         let options = asked.options(k, Some(index))?;
         let filter = asked.filter.as_ref().map(attributes::filter).transpose()?;
         let beside = self.wanted(py, asked.attributes.as_ref(), asked.payload)?;
+        warn_beyond(py, index, &options)?;
         let search = |source: &dyn VectorSource, progress: &dyn Progress| match (&*live, &filter) {
             (Some(live), None) => live.search_observed(source, &options, progress),
             (None, None) => index.search_observed(source, &options, progress),
@@ -412,6 +423,7 @@ impl Index {
         let index = inner.at_home(&this.path, "stratann.open")?;
         let options = asked.options(k, Some(index))?;
         let beside = this.wanted(py, asked.attributes.as_ref(), asked.payload)?;
+        warn_beyond(py, index, &options)?;
         let search = if rows.rows() == 0 {
             match &*live {
                 Some(live) => live.check_search(&options),

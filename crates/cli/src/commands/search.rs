@@ -234,9 +234,9 @@ impl Searcher<'_> {
     /// refers to, the function opens the index again and repeats the search.
     fn search(&mut self, options: &SearchOptions) -> Result<SearchResults, Failure> {
         for _ in 0..MOST_OPENINGS {
-            let found = self
-                .target
-                .search(&*self.queries, options, self.arguments.filter.as_ref());
+            let filter = self.arguments.filter.as_ref();
+            let shown = &self.opening;
+            let found = self.target.search(&*self.queries, options, filter, shown);
             match found {
                 Err(error) if error.kind() == ErrorKind::Outdated => {
                     let paths = Target::paths(self.arguments);
@@ -247,7 +247,9 @@ impl Searcher<'_> {
             }
         }
         let filter = self.arguments.filter.as_ref();
-        let found = self.target.search(&*self.queries, options, filter);
+        let found = self
+            .target
+            .search(&*self.queries, options, filter, &self.opening);
         found.map_err(|error| refused(error, self.arguments))
     }
 

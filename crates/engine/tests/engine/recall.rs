@@ -1,12 +1,13 @@
 //! Searches for a target recall, on real data.
 
 use std::path::Path;
+use std::sync::Mutex;
 
 use stratann::{
-    BuildOptions, Element, ErrorKind, Filter, GroundTruth, Index, Layout, LiveIndex, Matrix,
-    Metric, OpenOptions, Preset, Rerank, Row, RowTable, SearchOptions, SearchResults, Silent,
-    Strategy, Update, Value, VectorSource, Way, WriteOptions, brute_force, build, build_with_rows,
-    calibrate, verify,
+    BuildOptions, Catalog, CatalogOptions, Element, ErrorKind, Filter, GroundTruth, Index, Layout,
+    LiveIndex, Matrix, Metric, OpenOptions, Preset, Progress, Rerank, Row, RowTable, SearchOptions,
+    SearchResults, Silent, Strategy, Update, Value, VectorSource, Way, WriteOptions, brute_force,
+    build, build_with_rows, calibrate, verify,
 };
 
 use crate::fixtures::{SIFT_BASE, SIFT_QUERIES, head, matrix, rows};
@@ -311,6 +312,82 @@ fn of(preset: Preset) -> BuildOptions {
         preset,
         threads: 1,
         ..BuildOptions::default()
+    }
+}
+
+#[test]
+fn a_target_beyond_the_measurement_is_told() {
+    let root = tempfile::tempdir().unwrap();
+    let base = head(SIFT_BASE, ROWS);
+    let [graph, clusters, unmeasured, few] =
+        ["graph", "clusters", "unmeasured", "few"].map(|name| root.path().join(name));
+    build(&base, &graph, &options(None), &Silent).unwrap();
+    build(&base, &clusters, &of(Preset::SPANN), &Silent).unwrap();
+    let no_measurement = BuildOptions {
+        calibrate: false,
+        ..options(None)
+    };
+    build(&base, &unmeasured, &no_measurement, &Silent).unwrap();
+    let wanted = |recall, k| SearchOptions {
+        recall: Some(recall),
+        k,
+        ..SearchOptions::default()
+    };
+    let index = open(&graph);
+    for recall in [0.5, 0.9, 0.95] {
+        let warning = index.beyond_measured(&wanted(recall, 10)).unwrap();
+        assert_eq!(warning, None, "target {recall}");
+    }
+    let warning = index.beyond_measured(&wanted(1.0, 10)).unwrap();
+    let warning = warning.unwrap_or_default();
+    assert!(
+        warning.starts_with("recall is 1; the measurement of this index reached at most 0.9"),
+        "{warning:?}"
+    );
+    assert!(warning.contains("give a list size above 300 "), "{warning}");
+    let error = index.beyond_measured(&wanted(1.5, 10)).unwrap_err();
+    assert!(error.is_call_wrong(), "{error}");
+    let no_target = SearchOptions::default();
+    assert_eq!(index.beyond_measured(&no_target).unwrap(), None);
+    // In the measurement of the clusters, searches with enough probes found all results.
+    let all = open(&clusters).beyond_measured(&wanted(1.0, 10)).unwrap();
+    assert_eq!(all, None);
+    // Without a measurement, a search of so small an index compares all vectors. A list of the
+    // largest measured size has room for all vectors of an even smaller index.
+    build(&head(SIFT_BASE, 200), &few, &options(None), &Silent).unwrap();
+    calibrate(&few, &OpenOptions::default(), None, 1, &Silent).unwrap();
+    for path in [&unmeasured, &few] {
+        let found = open(path).beyond_measured(&wanted(1.0, 10)).unwrap();
+        assert_eq!(found, None);
+    }
+    // A catalog names the index of the warning.
+    let catalog = Catalog::open(root.path(), &CatalogOptions::default()).unwrap();
+    let told = Told::default();
+    let queries = head(SIFT_QUERIES, 2);
+    let names = ["unmeasured", "graph"];
+    catalog
+        .search_observed(&names, &queries, &wanted(1.0, 10), &told)
+        .unwrap();
+    let warnings = told.0.into_inner().unwrap();
+    assert!(
+        warnings.len() == 1 && warnings[0].starts_with("graph: recall is 1; "),
+        "{warnings:?}"
+    );
+}
+
+/// Collects warnings.
+#[derive(Default)]
+struct Told(Mutex<Vec<String>>);
+
+impl Progress for Told {
+    fn begin(&self, _: &str, _: u64) {}
+    fn advance(&self, _: u64) {}
+    fn end(&self) {}
+    fn interrupted(&self) -> bool {
+        false
+    }
+    fn warn(&self, message: &str) {
+        self.0.lock().unwrap().push(message.to_owned());
     }
 }
 
