@@ -68,7 +68,7 @@ pub struct BuildOptions {
     pub query_log: Option<PathBuf>,
     /// Whether the build measures which list size reaches which recall, so that searches can ask
     /// for a recall. The measurement needs a pass over the rows and some hundred searches. A build
-    /// of fewer than 5,000 rows does not measure.
+    /// of fewer than 1,000 rows does not measure.
     pub calibrate: bool,
     /// The number of OS threads. With one thread, a graph index is the same for each build with the
     /// same seed. A cluster index is the same with any number of threads.
