@@ -23,7 +23,7 @@ use crate::lookups;
 use crate::near;
 use crate::opening::Opening;
 use crate::process::Opened;
-use crate::progress::{Listener, note, run, run_rows, warn_first};
+use crate::progress::{Listener, note, run, run_rows, warn, warn_first};
 use crate::searching::{Asked, OF_INDEX, WATCHED, answers_with, nothing};
 use crate::shape;
 use crate::writer::Changes;
@@ -48,6 +48,14 @@ const VECTORS: &str = "vectors";
 const NOTED: usize = 1_000;
 
 const SHOWN: usize = 5;
+
+/// Shows a warning if the target recall exceeds the recall that the index's measurement reached.
+fn warn_beyond(py: Python<'_>, index: &stratann::Index, options: &SearchOptions) -> PyResult<()> {
+    match index.beyond_measured(options).map_err(to_python)? {
+        Some(warning) => warn(py, &warning),
+        None => Ok(()),
+    }
+}
 
 /// Ids, the attributes and payloads to set for them, and the warnings that the user got.
 type RowsToSet = (Vec<u64>, Table, Vec<String>);
@@ -240,7 +248,9 @@ impl Index {
     ///     `probes` or `stop_early`. A `strategy` beside `recall` must find the same vectors as the
     ///     preset's strategy. "best-first" and "pipelined" find the same vectors, and "press" finds
     ///     different ones. If vectors are stored apart from adjacency lists, as with "distvs" and
-    ///     "decouplevs", `recall` cannot be combined with options of re-ranking.
+    ///     "decouplevs", `recall` cannot be combined with options of re-ranking. If the target
+    ///     exceeds the recall that the measurement reached, the search uses the longest measured
+    ///     list, or the largest number of probes, and shows a RuntimeWarning.
     /// filter : str, dict or stratann.Filter, optional
     ///     A condition that the attributes of results must match: "year >= 2020 and tags contains
     ///     'sea' and not sold == true", or {"year": {"$gte": 2020}}. If at least `k` vectors match,
@@ -311,6 +321,7 @@ impl Index {
         let beside = self.wanted(py, asked.attributes.as_ref(), asked.payload)?;
         let (results, options) = self.reading(py, |index, live| {
             let options = asked.options(k, Some(index))?;
+            warn_beyond(py, index, &options)?;
             if rows.rows() == 0 {
                 check(index, live, &options, filter.as_ref())?;
                 return Ok((nothing(k), options));
@@ -386,6 +397,7 @@ impl Index {
         let beside = this.wanted(py, asked.attributes.as_ref(), asked.payload)?;
         let (search, options) = this.reading(py, |index, live| {
             let options = asked.options(k, Some(index))?;
+            warn_beyond(py, index, &options)?;
             if rows.rows() == 0 {
                 check(index, live, &options, filter.as_ref())?;
                 return Ok((asynchronous::Search::ended(nothing(k)), options));

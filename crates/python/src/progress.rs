@@ -270,6 +270,7 @@ impl Stopped for Error {
 struct Signals {
     caller: ThreadId,
     raised: Mutex<Option<PyErr>>,
+    warnings: Mutex<Vec<String>>,
 }
 
 impl Progress for Signals {
@@ -287,11 +288,16 @@ impl Progress for Signals {
         raised.is_some()
     }
 
-    fn warn(&self, _: &str) {}
+    fn warn(&self, message: &str) {
+        let warnings = self.warnings.lock();
+        let mut warnings = warnings.unwrap_or_else(PoisonError::into_inner);
+        warnings.push(message.to_owned());
+    }
 }
 
 /// Runs work that may wait, without the interpreter's lock. The work asks on this thread whether to
 /// continue. If a signal handler raises an exception, the work ends, and the exception is returned.
+/// Warnings of the work are shown at its end.
 pub fn waited<T: Send, E: Send>(
     py: Python<'_>,
     work: impl FnOnce(&dyn Progress) -> Result<T, E> + Send,
@@ -299,14 +305,24 @@ pub fn waited<T: Send, E: Send>(
     let signals = Signals {
         caller: std::thread::current().id(),
         raised: Mutex::default(),
+        warnings: Mutex::default(),
     };
     let ended = py.detach(|| work(&signals));
     let raised = signals
         .raised
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
+    let warnings = signals
+        .warnings
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
     match (raised, ended) {
-        (None, ended) => Ok(ended),
+        (None, ended) => {
+            for warning in warnings {
+                warn(py, &warning)?;
+            }
+            Ok(ended)
+        }
         (Some(raised), ended) => {
             drop(ended);
             Err(stopped(py, raised, None, Some(Error::Interrupted), &[]))

@@ -6,6 +6,7 @@ import shutil
 import signal
 import threading
 import time
+import warnings
 
 import numpy
 import pytest
@@ -425,6 +426,32 @@ def test_few_vectors_are_all_looked_at_without_a_cut_file_of_recall(photos, phot
     found = stratann.open(copy).search(queries[:30], recall=0.9)
     assert stratann.recall(found, tuple(each[:30] for each in photos_truth), 10) == 1
     assert any(name in problem for problem in map(str, stratann.verify(copy)["problems"]))
+
+
+def test_a_recall_beyond_the_measurement_brings_a_warning(photos, queries):
+    index = stratann.open(photos)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        index.search(queries, recall=0.95)
+    beyond = "recall is 1; the measurement of this index reached at most 0.99.*give a list size above"
+    for some in (queries[0], queries[:1], queries):
+        with pytest.warns(RuntimeWarning, match=beyond) as told:
+            found = index.search(some, recall=1)
+        assert len(told) == 1 and told[0].filename == __file__
+        assert found[0].shape == (*some.shape[:-1], 10)
+    with pytest.warns(RuntimeWarning, match=beyond):
+        asyncio.run(ended(index, queries[:1]))
+    catalog = stratann.Catalog(photos.parent)
+    with pytest.warns(RuntimeWarning, match=f"{photos.name}: {beyond}"):
+        catalog.search(queries[:1], recall=1, names=[photos.name])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(RuntimeWarning, match=beyond):
+            index.search(queries[:1], recall=1)
+
+
+async def ended(index, query):
+    return await index.search_async(query, recall=1)
 
 
 def test_look_ups_do_without_a_cut_file_of_ids(photos, base, tmp_path, caplog):

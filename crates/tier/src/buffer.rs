@@ -248,8 +248,7 @@ impl Block {
     pub(crate) fn fill(&mut self, at: usize, bytes: &[u8]) {
         assert!(at <= self.len && bytes.len() <= self.len - at);
         // SAFETY: `at` and the length were checked against the `len` bytes of the block, which is
-        // borrowed exclusively. Callers fill only blocks that they got for reads, so the memory is
-        // not shared. `bytes` is a borrow of other memory.
+        // borrowed exclusively. `target` refuses shared memory. `bytes` is a borrow of other memory.
         unsafe {
             self.target()
                 .add(self.skip + at)
@@ -259,7 +258,7 @@ impl Block {
 
     /// The address to which a device writes. Before the write ends, no code may read the block.
     pub(crate) fn target(&mut self) -> *mut u8 {
-        debug_assert!(!matches!(self.owner, Owner::Shared { .. }));
+        assert!(!matches!(self.owner, Owner::Shared { .. }));
         self.pointer.as_ptr()
     }
 }

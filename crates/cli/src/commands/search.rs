@@ -219,9 +219,9 @@ impl Searcher<'_> {
     /// Opens the index again if another process has reused its pages.
     fn search(&mut self, options: &SearchOptions) -> Result<SearchResults, Failure> {
         for _ in 0..MOST_OPENINGS {
-            let found = self
-                .target
-                .search(&*self.queries, options, self.arguments.filter.as_ref());
+            let filter = self.arguments.filter.as_ref();
+            let shown = &self.opening;
+            let found = self.target.search(&*self.queries, options, filter, shown);
             match found {
                 Err(error) if error.kind() == ErrorKind::Outdated => {
                     let paths = Target::paths(self.arguments);
@@ -232,7 +232,9 @@ impl Searcher<'_> {
             }
         }
         let filter = self.arguments.filter.as_ref();
-        let found = self.target.search(&*self.queries, options, filter);
+        let found = self
+            .target
+            .search(&*self.queries, options, filter, &self.opening);
         found.map_err(|error| refused(error, self.arguments))
     }
 

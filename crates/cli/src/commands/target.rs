@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use stratann::{
     Backend, CacheSize, Catalog, CatalogOptions, Error, Filter, Index, IndexFacts, LiveRecall,
-    OpenOptions, Outline, Preset, RecallWatch, Rerank, Row, SearchOptions, SearchResults, Silent,
-    VectorSource,
+    OpenOptions, Outline, Preset, Progress, RecallWatch, Rerank, Row, SearchOptions, SearchResults,
+    Silent, VectorSource,
 };
 use stratann_bench::machine::Machine;
 use stratann_terminal::failure::Failure;
@@ -218,22 +218,33 @@ impl Target {
         }
     }
 
+    /// The k nearest vectors of each query, with a filter if one is given. `shown` shows warnings,
+    /// but no progress.
     pub fn search(
         &self,
         queries: &dyn VectorSource,
         options: &SearchOptions,
         filter: Option<&Filter>,
+        shown: &Shown,
     ) -> Result<SearchResults, Error> {
         match self {
-            Self::One(index) => match filter {
-                Some(filter) => index.search_filtered(queries, options, filter),
-                None => index.search(queries, options),
-            },
+            Self::One(index) => {
+                if let Some(warning) = index.beyond_measured(options)? {
+                    shown.warn(&warning);
+                }
+                match filter {
+                    Some(filter) => index.search_filtered(queries, options, filter),
+                    None => index.search(queries, options),
+                }
+            }
             Self::Several { catalog, facts } => {
                 let names: Vec<&str> = facts.iter().map(|one| &*one.name).collect();
+                let warned = Warned(shown);
                 match filter {
-                    Some(filter) => catalog.search_filtered(&names, queries, options, filter),
-                    None => catalog.search(&names, queries, options),
+                    Some(filter) => {
+                        catalog.search_filtered_observed(&names, queries, options, filter, &warned)
+                    }
+                    None => catalog.search_observed(&names, queries, options, &warned),
                 }
             }
         }
@@ -311,5 +322,20 @@ fn cache(paths: &[PathBuf], arguments: &SearchArguments) -> Result<CacheSize, Fa
              each index",
             paths.len()
         ))),
+    }
+}
+
+/// Shows the warnings of a search, and ignores its other reports.
+struct Warned<'a>(&'a Shown);
+
+impl Progress for Warned<'_> {
+    fn begin(&self, _stage: &str, _total: u64) {}
+    fn advance(&self, _steps: u64) {}
+    fn end(&self) {}
+    fn interrupted(&self) -> bool {
+        false
+    }
+    fn warn(&self, message: &str) {
+        self.0.warn(message);
     }
 }

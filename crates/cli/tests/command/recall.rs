@@ -105,3 +105,28 @@ fn what_does_not_go_with_a_recall_is_told_by_the_option_that_was_given() {
     told(search(&["--rerank-ratio", "0.1"]), &given, "was measured");
     search(&[]).done();
 }
+
+#[test]
+fn a_recall_beyond_the_measurement_brings_a_warning() {
+    let place = Place::with_index();
+    place.run(&["calibrate", "index"]).done();
+    let warning = "warning: recall is 1; the measurement of this index reached at most 0.9";
+    let search = |words: &[&str]| place.run(&[&["search", "index"], words].concat()).done();
+    let attainable = search(&["queries.u8bin", "--recall", "0.5"]);
+    assert!(!attainable.stderr.contains("warning"), "{attainable:?}");
+    let told = search(&["queries.u8bin", "--recall", "1", "--json"]);
+    assert!(told.stderr.contains(warning), "{told:?}");
+    assert!(
+        told.stderr.contains("give a list size above 300 "),
+        "{told:?}"
+    );
+    assert_eq!(told.json_lines().len(), 1);
+    // Of several indexes, the warning names one.
+    place
+        .run(&["build", "base.u8bin", "other", "--no-calibrate"])
+        .done();
+    let several = search(&["other", "queries.u8bin", "--recall", "1"]);
+    let named = warning.replace("warning: ", "warning: index: ");
+    assert!(several.stderr.contains(&named), "{several:?}");
+    assert_eq!(several.stderr.matches("warning").count(), 1, "{several:?}");
+}

@@ -174,6 +174,10 @@ impl Catalog {
                     exact,
                     ..*options
                 };
+                let beyond = index.beyond_measured(&options);
+                if let Some(warning) = beyond.map_err(|error| of_index(error, name))? {
+                    progress.warn(&format!("{name}: {warning}"));
+                }
                 let found = match &filter {
                     None => index.search_observed(queries, &options, progress),
                     Some(filter) => index.search_checked(queries, &options, filter, progress),

@@ -152,6 +152,16 @@ impl Depth {
     }
 }
 
+/// Returns the mean recall of all measured queries with the list size that found most.
+pub(crate) fn reached(table: &RecallTable) -> f64 {
+    let most = |recalls: &[f32]| recalls.iter().copied().fold(0.0, f32::max);
+    let bands = table
+        .bands
+        .iter()
+        .map(|band| f64::from(most(&band.recalls)));
+    bands.sum::<f64>() / table.bands.len().max(1) as f64
+}
+
 /// Returns the list size at which a bucket reaches a recall, or the largest list size if no
 /// measured size suffices. Between two measured sizes, the result is interpolated: the missed share
 /// is about a power of the list size.
@@ -209,6 +219,17 @@ mod tests {
         assert_eq!(list_for(&lists, &[0.96, 0.9, 0.99], 0.95), 10.0);
         let all = list_for(&lists, &[0.9, 1.0, 1.0], 1.0);
         assert!((all - 20.0).abs() < 1e-3, "{all}");
+    }
+
+    #[test]
+    fn the_reached_recall_is_the_mean_of_the_best_of_each_bucket() {
+        // By chance, a longer list finds less.
+        let of = |bands| reached(&table(bands));
+        assert_eq!(
+            of(&[(1.0, &[0.5, 1.0, 0.75]), (2.0, &[0.25, 0.5, 0.5])]),
+            0.75
+        );
+        assert_eq!(of(&[]), 0.0);
     }
 
     #[test]

@@ -1,15 +1,16 @@
 //! Searches for a target recall, on real data.
 
 use std::path::Path;
+use std::sync::Mutex;
 
 use stratann::{
-    BuildOptions, Element, ErrorKind, Filter, GroundTruth, Index, Layout, LiveIndex, Matrix,
-    Metric, OpenOptions, Preset, Rerank, Row, RowTable, SearchOptions, SearchResults, Silent,
-    Strategy, Update, Value, VectorSource, Way, WriteOptions, brute_force, build, build_with_rows,
-    calibrate, verify,
+    BuildOptions, Catalog, CatalogOptions, Element, ErrorKind, Filter, GroundTruth, Index, Layout,
+    LiveIndex, Matrix, Metric, OpenOptions, Preset, Progress, Rerank, Row, RowTable, SearchOptions,
+    SearchResults, Silent, Strategy, Update, Value, VectorSource, Way, WriteOptions, brute_force,
+    build, build_with_rows, calibrate, verify,
 };
 
-use crate::fixtures::{SIFT_BASE, SIFT_QUERIES, head, matrix, rows};
+use crate::fixtures::{SIFT_BASE, SIFT_QUERIES, head, matrix, rows, slow};
 
 /// Enough vectors for a measurement.
 const ROWS: usize = 6000;
@@ -159,11 +160,10 @@ fn every_layout_of_a_graph_is_asked_for_a_recall() {
     let base = head(SIFT_BASE, ROWS);
     let queries = head(SIFT_QUERIES, 100);
     let truth = brute_force(&base, &queries, 10, Metric::L2, 2, &Silent).unwrap();
-    let slow = std::env::var_os("STRATANN_SLOW").is_some();
     let few = [Layout::Packed, Layout::Decoupled, Layout::Layered];
     for layout in Layout::ALL
         .into_iter()
-        .filter(|layout| !layout.has_clusters() && (slow || few.contains(layout)))
+        .filter(|layout| !layout.has_clusters() && (slow() || few.contains(layout)))
     {
         let path = root.path().join(layout.to_string());
         build(&base, &path, &options(Some(layout)), &Silent).unwrap();
@@ -311,6 +311,129 @@ fn of(preset: Preset) -> BuildOptions {
         preset,
         threads: 1,
         ..BuildOptions::default()
+    }
+}
+
+/// The queries of these texts come from another source than the vectors.
+#[test]
+fn a_small_index_finds_the_target_without_a_look_at_every_vector() {
+    let root = tempfile::tempdir().unwrap();
+    let queries = matrix("package-text-2k.query.fbin");
+    let cases = [
+        (Preset::STRATANN, 1000, false),
+        (Preset::STRATANN, 999, true),
+        (Preset::SPANN, 1000, false),
+        (Preset::STRATANN, 2000, false),
+        (Preset::TIERED_GRAPH, 2000, false),
+        (Preset::DISTVS, 1000, false),
+    ];
+    let some = if slow() { cases.len() } else { 3 };
+    for &(preset, count, all) in &cases[..some] {
+        let base = head("package-text-2k.base.fbin", count);
+        let path = root.path().join(format!("{preset}-{count}"));
+        let options = BuildOptions {
+            metric: Metric::Cosine,
+            ..of(preset)
+        };
+        build(&base, &path, &options, &Silent).unwrap();
+        let index = open(&path);
+        let truth = brute_force(&base, &queries, 10, Metric::Cosine, 2, &Silent).unwrap();
+        for recall in [0.9, 0.95, 0.99] {
+            let wanted = SearchOptions {
+                recall: Some(recall),
+                strategy: (preset.strategy == Strategy::Pipelined).then_some(Strategy::BestFirst),
+                ..SearchOptions::default()
+            };
+            let found = index.search(&queries, &wanted).unwrap();
+            let measured = truth.recall(&found.ids, &found.distances, 10).unwrap();
+            let computed = found.counters.distance_computations;
+            let said =
+                format!("{preset} of {count}, target {recall}: {measured}, {computed} distances");
+            println!("{said}");
+            assert!(measured > recall - 0.01, "{said}");
+            // Each vector has a distance by code, too.
+            let looks_at_all = computed >= (count * queries.rows()) as u64;
+            assert_eq!(looks_at_all, all, "{said}");
+            // Without exact distances, the layered layout may confuse vectors at almost the same
+            // distance.
+            assert!(!all || measured > 0.995, "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_target_beyond_the_measurement_is_told() {
+    let root = tempfile::tempdir().unwrap();
+    let base = head(SIFT_BASE, ROWS);
+    let [graph, clusters, unmeasured, few] =
+        ["graph", "clusters", "unmeasured", "few"].map(|name| root.path().join(name));
+    build(&base, &graph, &options(None), &Silent).unwrap();
+    build(&base, &clusters, &of(Preset::SPANN), &Silent).unwrap();
+    let no_measurement = BuildOptions {
+        calibrate: false,
+        ..options(None)
+    };
+    build(&base, &unmeasured, &no_measurement, &Silent).unwrap();
+    let wanted = |recall, k| SearchOptions {
+        recall: Some(recall),
+        k,
+        ..SearchOptions::default()
+    };
+    let index = open(&graph);
+    for recall in [0.5, 0.9, 0.95] {
+        let warning = index.beyond_measured(&wanted(recall, 10)).unwrap();
+        assert_eq!(warning, None, "target {recall}");
+    }
+    let warning = index.beyond_measured(&wanted(1.0, 10)).unwrap();
+    let warning = warning.unwrap_or_default();
+    assert!(
+        warning.starts_with("recall is 1; the measurement of this index reached at most 0.9"),
+        "{warning:?}"
+    );
+    assert!(warning.contains("give a list size above 300 "), "{warning}");
+    let error = index.beyond_measured(&wanted(1.5, 10)).unwrap_err();
+    assert!(error.is_call_wrong(), "{error}");
+    let no_target = SearchOptions::default();
+    assert_eq!(index.beyond_measured(&no_target).unwrap(), None);
+    // In the measurement of the clusters, searches with enough probes found all results.
+    let all = open(&clusters).beyond_measured(&wanted(1.0, 10)).unwrap();
+    assert_eq!(all, None);
+    // Without a measurement, a search of so small an index compares all vectors. A list of the
+    // largest measured size has room for all vectors of an even smaller index.
+    build(&head(SIFT_BASE, 200), &few, &options(None), &Silent).unwrap();
+    calibrate(&few, &OpenOptions::default(), None, 1, &Silent).unwrap();
+    for path in [&unmeasured, &few] {
+        let found = open(path).beyond_measured(&wanted(1.0, 10)).unwrap();
+        assert_eq!(found, None);
+    }
+    // A catalog names the index of the warning.
+    let catalog = Catalog::open(root.path(), &CatalogOptions::default()).unwrap();
+    let told = Told::default();
+    let queries = head(SIFT_QUERIES, 2);
+    let names = ["unmeasured", "graph"];
+    catalog
+        .search_observed(&names, &queries, &wanted(1.0, 10), &told)
+        .unwrap();
+    let warnings = told.0.into_inner().unwrap();
+    assert!(
+        warnings.len() == 1 && warnings[0].starts_with("graph: recall is 1; "),
+        "{warnings:?}"
+    );
+}
+
+/// Collects warnings.
+#[derive(Default)]
+struct Told(Mutex<Vec<String>>);
+
+impl Progress for Told {
+    fn begin(&self, _: &str, _: u64) {}
+    fn advance(&self, _: u64) {}
+    fn end(&self) {}
+    fn interrupted(&self) -> bool {
+        false
+    }
+    fn warn(&self, message: &str) {
+        self.0.lock().unwrap().push(message.to_owned());
     }
 }
 
@@ -629,7 +752,7 @@ fn what_cannot_be_is_said() {
     assert!(error.to_string().contains("stop early"), "{error}");
     // With few vectors in clusters, all clusters are probed.
     let clusters = of(Preset::SPANN);
-    let few = head(SIFT_BASE, 2000);
+    let few = head(SIFT_BASE, 900);
     build(&few, path("clusters"), &clusters, &Silent).unwrap();
     let index_of_clusters = open(&path("clusters"));
     let no_strategy = SearchOptions {
