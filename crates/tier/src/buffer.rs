@@ -248,7 +248,8 @@ impl Block {
     pub(crate) fn fill(&mut self, at: usize, bytes: &[u8]) {
         assert!(at <= self.len && bytes.len() <= self.len - at);
         // SAFETY: `at` and the length were checked against the `len` bytes of the block, which is
-        // borrowed exclusively. `target` refuses shared memory. `bytes` is a borrow of other memory.
+        // borrowed exclusively. `target` refuses shared memory. `bytes` is a borrow of other
+        // memory.
         unsafe {
             self.target()
                 .add(self.skip + at)

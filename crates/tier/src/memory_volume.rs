@@ -482,9 +482,10 @@ impl Source for Door {
             let bytes = bytes.read().unwrap_or_else(PoisonError::into_inner);
             prefetch_all(bytes.as_ptr().wrapping_add(start), len);
         } else if let Some(map) = &self.map
-            && let Some(first) = map.borrow().at(request.offset, len) {
-                prefetch_all(first, len);
-            }
+            && let Some(first) = map.borrow().at(request.offset, len)
+        {
+            prefetch_all(first, len);
+        }
     }
 
     fn fetch(&self, request: Request) -> Result<Block, TierError> {
