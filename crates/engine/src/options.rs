@@ -62,7 +62,7 @@ pub struct BuildOptions {
     /// assumes equal frequencies. A merge does not use the file.
     pub query_log: Option<PathBuf>,
     /// Whether the build measures which list size reaches which recall. The measurement needs a
-    /// pass over the rows and some hundred searches. A build of fewer than 1,000 rows does not
+    /// pass over the rows and some hundred searches. A build of fewer than 5,000 rows does not
     /// measure.
     pub calibrate: bool,
     /// The number of OS threads. With one thread, the same rows and seed give the same graph. A

@@ -200,7 +200,7 @@ impl<'py> Vectors<'py> {
 ///     that these queries probe most often then stores the vector.
 /// calibrate : bool
 ///     Whether the build measures the recall that each list size reaches, for `Index.search(...,
-///     recall=...)`. With fewer than 1,000 vectors, it measures nothing.
+///     recall=...)`. With fewer than 5,000 vectors, it measures nothing.
 /// threads : int, optional
 ///     The number of threads. None is one for each core. With one thread, the same seed gives the
 ///     same index.

@@ -52,9 +52,8 @@ use crate::stores::VectorsAt;
 use crate::stores::writing::files::write_stream;
 use crate::{Error, SearchOptions, Strategy, bounds, stored};
 
-/// A build or merge of fewer vectors measures nothing. A search with a recall target then compares
-/// all vectors, which takes about 1 µs for each embedding of 384 floats.
-pub(crate) const LEAST_ROWS: usize = 1_000;
+/// A collection with fewer vectors is not measured.
+pub(crate) const LEAST_ROWS: usize = 5_000;
 /// Queries that are vectors of the index count only up to a certain distance. One in this many made
 /// queries is nearer than this distance.
 const NEARER: usize = 10;

@@ -51,19 +51,8 @@ use crate::stores::VectorsAt;
 use crate::{Error, SearchOptions, Strategy, bounds};
 
 /// If an index was never measured and has at most this many vectors, a search with a recall target
-/// ranks all vectors. The limit is above [`LEAST_ROWS`], because inserts enlarge an unmeasured
-/// index, and because earlier versions measured only indexes of at least 5,000 vectors.
-const SMALL: usize = 10_000;
-const _: () = assert!(SMALL > LEAST_ROWS);
-
-/// If an index was built or merged with fewer vectors than this, and the program chose the queries
-/// of the measurement, a search aims at half of the missed share that the target allows.
-///
-/// In so small an index, searches for the chosen queries find more than searches for later queries
-/// at the same distance. With targets of .90, .95 and .99, queries of package-text found .838, .919
-/// and .986 among 4,000 of its rows (`tiered-graph`, where the difference was largest). With half
-/// of the missed share, they found .919, .964 and .991.
-const FEW: u64 = 5_000;
+/// ranks all vectors.
+const SMALL: usize = 2 * LEAST_ROWS;
 
 /// The measured recall of an index's searches, if it is known.
 #[derive(Debug)]
@@ -270,10 +259,6 @@ impl Index {
             (false, true) => Depth::new,
         };
         let beyond = (k / f64::from(table.k)).max(1.0);
-        let recall = match file.by_build && self.manifest().built_vectors() < FEW {
-            true => 1.0 - (1.0 - recall) / 2.0,
-            false => recall,
-        };
         let depth = depth(&file.lists, table, recall, least);
         Ok(Some(depth.times(changed.more * beyond)))
     }

@@ -10,7 +10,7 @@ use stratann::{
     build, build_with_rows, calibrate, verify,
 };
 
-use crate::fixtures::{SIFT_BASE, SIFT_QUERIES, head, matrix, rows, slow};
+use crate::fixtures::{SIFT_BASE, SIFT_QUERIES, head, matrix, rows};
 
 /// Enough vectors for a measurement.
 const ROWS: usize = 6000;
@@ -160,10 +160,11 @@ fn every_layout_of_a_graph_is_asked_for_a_recall() {
     let base = head(SIFT_BASE, ROWS);
     let queries = head(SIFT_QUERIES, 100);
     let truth = brute_force(&base, &queries, 10, Metric::L2, 2, &Silent).unwrap();
+    let slow = std::env::var_os("STRATANN_SLOW").is_some();
     let few = [Layout::Packed, Layout::Decoupled, Layout::Layered];
     for layout in Layout::ALL
         .into_iter()
-        .filter(|layout| !layout.has_clusters() && (slow() || few.contains(layout)))
+        .filter(|layout| !layout.has_clusters() && (slow || few.contains(layout)))
     {
         let path = root.path().join(layout.to_string());
         build(&base, &path, &options(Some(layout)), &Silent).unwrap();
@@ -311,53 +312,6 @@ fn of(preset: Preset) -> BuildOptions {
         preset,
         threads: 1,
         ..BuildOptions::default()
-    }
-}
-
-/// The queries of these texts come from another source than the vectors.
-#[test]
-fn a_small_index_finds_the_target_without_a_look_at_every_vector() {
-    let root = tempfile::tempdir().unwrap();
-    let queries = matrix("package-text-2k.query.fbin");
-    let cases = [
-        (Preset::STRATANN, 1000, false),
-        (Preset::STRATANN, 999, true),
-        (Preset::SPANN, 1000, false),
-        (Preset::STRATANN, 2000, false),
-        (Preset::TIERED_GRAPH, 2000, false),
-        (Preset::DISTVS, 1000, false),
-    ];
-    let some = if slow() { cases.len() } else { 3 };
-    for &(preset, count, all) in &cases[..some] {
-        let base = head("package-text-2k.base.fbin", count);
-        let path = root.path().join(format!("{preset}-{count}"));
-        let options = BuildOptions {
-            metric: Metric::Cosine,
-            ..of(preset)
-        };
-        build(&base, &path, &options, &Silent).unwrap();
-        let index = open(&path);
-        let truth = brute_force(&base, &queries, 10, Metric::Cosine, 2, &Silent).unwrap();
-        for recall in [0.9, 0.95, 0.99] {
-            let wanted = SearchOptions {
-                recall: Some(recall),
-                strategy: (preset.strategy == Strategy::Pipelined).then_some(Strategy::BestFirst),
-                ..SearchOptions::default()
-            };
-            let found = index.search(&queries, &wanted).unwrap();
-            let measured = truth.recall(&found.ids, &found.distances, 10).unwrap();
-            let computed = found.counters.distance_computations;
-            let said =
-                format!("{preset} of {count}, target {recall}: {measured}, {computed} distances");
-            println!("{said}");
-            assert!(measured > recall - 0.01, "{said}");
-            // Each vector has a distance by code, too.
-            let looks_at_all = computed >= (count * queries.rows()) as u64;
-            assert_eq!(looks_at_all, all, "{said}");
-            // Without exact distances, the layered layout may confuse vectors at almost the same
-            // distance.
-            assert!(!all || measured > 0.995, "{said}");
-        }
     }
 }
 
@@ -752,7 +706,7 @@ fn what_cannot_be_is_said() {
     assert!(error.to_string().contains("stop early"), "{error}");
     // With few vectors in clusters, all clusters are probed.
     let clusters = of(Preset::SPANN);
-    let few = head(SIFT_BASE, 900);
+    let few = head(SIFT_BASE, 2000);
     build(&few, path("clusters"), &clusters, &Silent).unwrap();
     let index_of_clusters = open(&path("clusters"));
     let no_strategy = SearchOptions {

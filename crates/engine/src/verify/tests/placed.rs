@@ -533,7 +533,7 @@ fn both_tables_are_there_or_none_is() {
             |facts| facts.pages += 1,
         ] {
             let volume = grown.with(|_, _, m| change(m.placement.as_mut().unwrap()));
-            grown.says(&volume, 1, "/placement-", "the MANIFEST says");
+            grown.says(&volume, 1, "/placement-", "by the MANIFEST, there are");
         }
         let volume = grown.with(|_, _, m| m.placement.as_mut().unwrap().nodes = u64::MAX);
         grown.says(&volume, 1, "/MANIFEST", "18446744073709551615 nodes");

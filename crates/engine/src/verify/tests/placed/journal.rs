@@ -139,7 +139,7 @@ fn pages_that_neither_file_has_are_named() {
     let found = lines(&volume);
     assert_eq!(found.len(), 2, "{found:#?}");
     for (file, text) in [
-        ("/placement-", "the MANIFEST says"),
+        ("/placement-", "by the MANIFEST, there are"),
         ("/journal-", "count of records on the page"),
     ] {
         let named = |line: &String| line.contains(file) && line.contains(text);
