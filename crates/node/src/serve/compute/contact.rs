@@ -38,6 +38,8 @@ struct Known {
     given_up: Option<Duration>,
     /// The id and the named state of the last request for a sign of life.
     question: (u64, u64),
+    /// Whether the reply to the last request has not arrived. Other messages may arrive before it.
+    unanswered: bool,
     said: Option<Said>,
     collection: Option<Collection>,
     undescribed: bool,
@@ -81,6 +83,7 @@ impl Contact {
                 told_silent: false,
                 given_up: None,
                 question: (NO_LANE, 0),
+                unanswered: false,
                 said: None,
                 collection: None,
                 undescribed: false,
@@ -110,7 +113,7 @@ impl Contact {
     pub(super) fn up(&self, outbox: Arc<Outbox>, state: u64) {
         let mut known = self.known();
         (known.outbox, known.since, known.silent) = (Some(outbox.clone()), Instant::now(), None);
-        known.collection = None;
+        (known.collection, known.unanswered) = (None, false);
         drop(known);
         if self.protocol == Protocol::Storage {
             // Asked first, so that the description arrives before any sign of life.
@@ -218,7 +221,9 @@ impl Contact {
         let mut known = self.known();
         let of = known.question.1;
         let said = Said { of, serves, newest };
-        let new = known.question.0 == id && known.said.replace(said) != Some(said);
+        let last = known.question.0 == id;
+        known.unanswered &= !last;
+        let new = last && known.said.replace(said) != Some(said);
         drop(known);
         self.answers.notify_all();
         new
@@ -228,17 +233,21 @@ impl Contact {
         id & NO_LANE == NO_LANE
     }
 
-    /// Asks for a sign of life, and whether the server serves a state. No server has state 0.
+    /// Asks for a sign of life, and whether the server serves a state. No server has state 0. While
+    /// the server has not replied to the last request, the same question is not sent again.
+    /// Otherwise, each reply could arrive after the next request, and would never count.
     pub(super) fn ask(&self, state: u64) {
         let mut known = self.known();
-        let waits = known.silent.is_some() && known.question.1 == state;
-        let Some(outbox) = known.outbox.clone().filter(|_| !waits) else {
+        let Some(outbox) = known.outbox.clone() else {
             return;
         };
-        let id = known.question.0.wrapping_add(NO_LANE + 1);
-        known.question = (id, state);
         known.silent.get_or_insert_with(Instant::now);
         self.awaited.store(true, Ordering::SeqCst);
+        if known.unanswered && known.question.1 == state {
+            return;
+        }
+        let id = known.question.0.wrapping_add(NO_LANE + 1);
+        (known.question, known.unanswered) = ((id, state), true);
         drop(known);
         let head = Head {
             id,
@@ -284,5 +293,44 @@ impl Contact {
             trouble,
             since: known.since,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::duplex::Duplex;
+    use crate::link::{Batching, pipe};
+
+    #[test]
+    fn a_reply_counts_if_another_message_and_another_request_come_before_it() {
+        let place = Place::of("127.0.0.1:1", None, crate::serve::Encryption::None).unwrap();
+        let contact = Contact::new(Protocol::Storage, &place);
+        let (own, _theirs) = pipe::pair();
+        let Duplex { sender, closer, .. } = Duplex::local(own, None);
+        let batching = Batching {
+            on: false,
+            enough: 1,
+        };
+        let outbox = Outbox::new(sender, closer, batching, Arc::default());
+        contact.up(Arc::new(outbox), 7);
+        let (first, _) = contact.known().question;
+        contact.heard();
+        contact.ask(7);
+        assert!(contact.said(first, true, 7));
+        contact.heard();
+        let standing = contact.standing(Instant::now());
+        assert_eq!(standing.said.map(|said| said.newest), Some(7));
+        // The reply to a question about another state does not count.
+        contact.ask(7);
+        let (second, _) = contact.known().question;
+        assert_ne!(first, second);
+        contact.ask(8);
+        assert!(!contact.said(second, true, 9));
+        // After a new connection, the old question is sent again.
+        let (third, _) = contact.known().question;
+        let again = contact.known().outbox.clone().unwrap();
+        contact.up(again, 8);
+        assert_ne!(contact.known().question.0, third);
     }
 }
