@@ -34,6 +34,8 @@
 pub(crate) mod contents;
 pub(crate) mod drift;
 pub(crate) mod growth;
+pub(crate) mod id_hashes;
+pub(crate) mod inserting;
 mod kind;
 mod lent;
 mod options;
@@ -55,6 +57,7 @@ use stratann_tier::{
 use stratann_vector::{Element, Metric};
 
 use self::drift::Drift;
+use self::id_hashes::IdHashes;
 pub(crate) use self::kind::{GraphIndex, Kind};
 pub use self::lent::Opener;
 pub(crate) use self::lent::{Grant, Lender, Lent, Shortage};
@@ -65,7 +68,6 @@ use crate::cache::SlotCache;
 use crate::codebook::Codebook;
 use crate::data::VectorSource;
 use crate::durable::{kept_room, log_bytes, log_number};
-use crate::lookup::IdHashes;
 use crate::navigation::Navigation;
 use crate::overlay::logged::logged_bytes;
 use crate::overlay::{CarriedIds, Overlay};

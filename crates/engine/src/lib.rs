@@ -49,6 +49,7 @@ mod places;
 mod plan;
 pub mod press;
 mod progress;
+mod range;
 mod recall;
 mod repair;
 mod room;
@@ -59,7 +60,6 @@ mod slow;
 mod snapshot;
 mod sorter;
 mod spec;
-mod stats;
 mod stored;
 mod stores;
 mod threads;
@@ -91,21 +91,20 @@ pub use options::BuildOptions;
 pub use places::{Copies, Places, copies, remove_copies};
 pub use plan::MemoryPlan;
 pub use progress::{Progress, Silent};
+pub use range::{Range, RangePlace, RangeResults};
 pub use recall::{
     Calibrated, Calibration, LiveRecall, QuerySource, RecallFound, RecallWatch, calibrate,
     check_calibration,
 };
 pub use repair::{Lost, RepairOptions, RepairReport, repair};
 pub use search::{
-    ByWay, Counters, Estimates, Explained, Parts, Range, RangePlace, RangeResults, SearchResults,
-    SubmittedSearch, Tried,
+    ByWay, Counters, Estimates, Explained, Parts, SearchResults, SubmittedSearch, Tried,
 };
 pub use snapshot::{SnapshotReport, snapshot};
 pub use spec::{
     Compression, DirectOptions, Durability, Layout, MergeWhen, Order, Preset, Press, Pruning,
     Rerank, SearchOptions, Strategy, THREAD_BYTES, Update, Way, WriteOptions, bounds,
 };
-pub use stats::{Bytes, ClusterStats, Codecs, GraphAndVectors, Stats};
 pub use stored::vectors_in;
 pub use stratann_layout::LayoutError;
 pub use stratann_layout::attributes::{ColumnType, Row, Value};
@@ -117,7 +116,7 @@ pub use stratann_vector::{Element, InstructionSet, LowCodes, Metric, QuantizerEr
 pub use threads::processors;
 pub use type_names::{NoColumnType, column_type};
 pub use update::{
-    CodebookFate, CompactReport, CutOff, CutOffInsert, DirectCounts, Due, IndexHealth, LiveIndex,
-    Merger, Resumed,
+    Bytes, ClusterStats, CodebookFate, Codecs, CompactReport, CutOff, CutOffInsert, DirectCounts,
+    Due, GraphAndVectors, IndexHealth, LiveIndex, Merger, Resumed, Stats,
 };
 pub use verify::{Problem, VerifyReport, verify, verify_placed};

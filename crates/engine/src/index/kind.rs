@@ -10,7 +10,7 @@
 //! | updates | `index/contents.rs`; in `update/` `direct/`, `rebalance/`, `survey.rs`, `live/` |
 //! | contents of its tables | `stored/place.rs`, `stores/reading/pages.rs`, `stores/codes.rs` |
 //! | invariants of its stores | `verify/`, `repair/` |
-//! | statistics | `measure.rs`, `stats.rs`, `search/scan.rs` |
+//! | statistics | `measure.rs`, `update/stats.rs`, `search/scan.rs` |
 //!
 //! A new kind is a new variant of `IndexKind` and of [`Kind`]. The compiler reports each `match`.
 //! It does not report `Index::graph`, `Manifest::graph` and their callers, which need a review.
@@ -22,11 +22,11 @@ use stratann_layout::{
 };
 use stratann_tier::{Volume, VolumeReader};
 
+use super::inserting::inserting_bytes;
 use crate::navigation::Navigation;
 use crate::plan::{MemoryPlan, PageFile};
 use crate::stores::topology::placement::Pin;
 use crate::stores::{ClusterStores, Composition, GraphStores};
-use crate::update::inserting_bytes;
 use crate::{Error, stored};
 
 #[expect(

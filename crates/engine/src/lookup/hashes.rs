@@ -2,34 +2,12 @@
 
 use std::collections::HashSet;
 
-use parking_lot::Mutex;
-
 use crate::Error;
 use crate::index::Index;
+use crate::index::id_hashes::{IdHashes, Known, UNKNOWN, hash};
 use crate::overlay::Admission;
 use crate::progress::Progress;
 use crate::search::{Exactness, Nodes};
-
-const UNKNOWN: u32 = 0;
-
-/// Hashes of the external ids of nodes, with four bytes for each node. The id of a node never
-/// changes. About one in four billion other nodes has the same hash, and is read unnecessarily.
-#[derive(Debug, Default)]
-pub(crate) struct IdHashes {
-    known: Mutex<Known>,
-}
-
-#[derive(Debug, Default)]
-struct Known {
-    hashes: Vec<u32>,
-    /// The nodes without a record at the last look-up: their inserts were running, or had failed.
-    unknown: Vec<u32>,
-}
-
-fn hash(id: u64) -> u32 {
-    let hash = (id ^ (id >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    (hash as u32).max(UNKNOWN + 1)
-}
 
 impl IdHashes {
     /// The nodes `first..end` that may have one of the ids.
@@ -55,11 +33,6 @@ impl IdHashes {
         };
         let (nodes, _): (Vec<u32>, Vec<u32>) = nodes;
         Ok(nodes)
-    }
-
-    pub(crate) fn memory_bytes(&self) -> u64 {
-        let known = self.known.lock();
-        4 * (known.hashes.capacity() + known.unknown.capacity()) as u64
     }
 }
 

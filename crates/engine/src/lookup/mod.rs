@@ -26,7 +26,6 @@ use std::collections::HashMap;
 
 use stratann_vector::{Element, to_f32};
 
-pub(crate) use self::hashes::IdHashes;
 use crate::index::Index;
 use crate::overlay::Admission;
 use crate::overlay::Seen;

@@ -26,14 +26,14 @@
 //! results too late. So it always uses the largest list size. A search of clusters requests all
 //! clusters at once, so the distance of the nearest head decides the number of probes.
 //!
-//! - [`depth`]: computes the number of candidates to expand from the distance of the k-th result
+//! - [`depth`] of `search`: the number of candidates to expand, from the distance of the k-th
+//!   result
 //! - [`calibrate`]: the measurements of a build and of `stratann calibrate`
 //! - [`queries`]: the queries with which a build measures
 //! - [`exact`]: the true nearest vectors of some queries in the whole index
 //! - [`watch`]: measures the recall of the queries that a program serves
 
 mod calibrate;
-mod depth;
 mod exact;
 mod queries;
 mod watch;
@@ -42,11 +42,11 @@ use stratann_layout::{RecallFile, RecallTable, Searched};
 
 pub use self::calibrate::{Calibrated, Calibration, QuerySource, calibrate, check_calibration};
 pub(crate) use self::calibrate::{LEAST_ROWS, measure};
-pub(crate) use self::depth::Depth;
 pub(crate) use self::queries::Queries;
 pub(crate) use self::watch::Measurer;
 pub use self::watch::{LiveRecall, RecallFound, RecallWatch};
 use crate::index::Index;
+use crate::search::depth::{self, Depth};
 use crate::stores::VectorsAt;
 use crate::{Error, SearchOptions, Strategy, bounds};
 

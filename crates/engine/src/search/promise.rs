@@ -28,9 +28,9 @@
 
 use std::collections::BinaryHeap;
 
+use super::depth::Depth;
 use super::ranking::{CodeError, LEAST};
 use crate::frontier::{Bounds, distance_of, key};
-use crate::recall::Depth;
 
 /// The slack in standard deviations: `AT_K` with the list size k, `PER_DOUBLING` more with each
 /// doubling of the list size, and `PER_READ` less with each read in flight.

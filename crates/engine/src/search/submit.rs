@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use stratann_tier::{Home, Panic, Task, Thread, Work, WorkerPool};
 
+use super::Matches;
 use super::batch::{Answers, Batch, Clock, Shares};
 use super::stop::Stop;
 use crate::data::{Matrix, VectorSource};
@@ -33,7 +34,6 @@ use crate::filter::{Checked, Filter};
 use crate::index::Index;
 use crate::overlay::{Moment, Seen};
 use crate::room::{Queued, Taken};
-use crate::update::Matches;
 use crate::{Error, SearchOptions, SearchResults};
 
 pub(crate) trait Searched: Send + Sync {

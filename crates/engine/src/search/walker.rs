@@ -5,6 +5,7 @@ use stratann_vector::{Kernel, Reduction, normalize, to_f32};
 
 use super::Counters;
 use super::before::ByCode;
+use super::depth::Depth;
 use super::further::Uses;
 use super::parts::{Part, Timer};
 use super::promise::{Ends, Promise};
@@ -23,7 +24,6 @@ use crate::index::growth::LooksAt;
 use crate::navigation::NavigationScratch;
 use crate::overlay::Admission;
 use crate::progress::Progress;
-use crate::recall::Depth;
 use crate::stores::NodePages;
 use crate::stores::heat::Heat;
 use crate::{Error, Press, Rerank, Strategy, Way};

@@ -38,6 +38,7 @@ use stratann_vector::{Reduction, normalize, to_f32};
 
 use super::due::Due;
 use super::live::LiveIndex;
+use super::stats::Stats;
 use crate::codebook::crowds;
 use crate::index::Index;
 use crate::index::drift::came;
@@ -46,7 +47,6 @@ use crate::overlay::{Admission, Seen};
 use crate::progress::{Progress, Silent};
 use crate::room::Queued;
 use crate::search::{Exactness, Nodes};
-use crate::stats::Stats;
 use crate::{Error, MergeWhen};
 
 /// The maximum number of nodes of a sample, half of them inserted since the last build or merge.

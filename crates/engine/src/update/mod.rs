@@ -14,6 +14,8 @@
 //!   attributes.rs the attributes of vectors in a merge
 //!   ids.rs        the ids of a checkpoint
 //!   reading.rs    attributes and payload of an id
+//!   stats.rs      statistics of an index, which `stratann stats` prints
+//!   matching.rs   searches with filters
 //!   standing.rs   all live rows at one read timestamp, for full reads
 //! ```
 //!
@@ -35,6 +37,7 @@ mod rebalance;
 mod rows;
 mod scattered;
 mod standing;
+mod stats;
 mod survey;
 #[cfg(test)]
 mod tests;
@@ -42,13 +45,12 @@ mod tests;
 mod trials;
 
 pub use direct::DirectCounts;
-pub(crate) use direct::inserting_bytes;
 pub use drift::IndexHealth;
 pub use due::{Due, Merger};
-pub(crate) use due::{far_grown, found_badly};
+use due::{far_grown, found_badly};
 pub use live::{CodebookFate, CompactReport, CutOff, CutOffInsert, LiveIndex, Resumed};
+pub use stats::{Bytes, ClusterStats, Codecs, GraphAndVectors, Stats};
 
 pub(crate) use live::Snapshot;
-pub(crate) use matching::Matches;
 pub(crate) use merge::bytes_in;
 pub(crate) use standing::{Held, Standing};

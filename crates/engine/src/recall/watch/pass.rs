@@ -14,7 +14,8 @@ use crate::bits::Bits;
 use crate::data::MatrixRef;
 use crate::progress::{Progress, Stage, WithinStage};
 use crate::recall::exact::{Nearest, OfQuery, Place, TILE, Wants};
-use crate::update::{Matches, Standing};
+use crate::search::Matches;
+use crate::update::Standing;
 use crate::{Error, ErrorKind, Filter};
 
 /// The bytes of vectors that are in memory at a time, without a memory budget.

@@ -37,19 +37,19 @@ use self::accumulate::Threshold;
 use self::changes::{Way, takes};
 use self::in_place::{JOURNAL_THREADS, Journal};
 use self::insert::{Inserter, NewNode};
-use self::store::{LEAST_UNWRITTEN, MOST_UNWRITTEN, PageStore};
+use self::store::PageStore;
 use super::health::{Concern, Health};
 use crate::index::Index;
 use crate::index::growth::LooksAt;
+use crate::index::inserting::{BEYOND, Room, tight_bytes};
 use crate::overlay::Admission;
 use crate::overlay::ranges::IdRanges;
 use crate::overlay::{Overlay, Tombstones};
-use crate::plan::query_bytes;
 use crate::progress::{Progress, Stage};
 use crate::search::{Ends, Growth, Plan, Timer, Uses, Within};
 use crate::stores::topology::placement::{PageBytes, Placement};
 use crate::stores::vectors::added::Added;
-use crate::stores::{GraphStores, NodePages, on_pages};
+use crate::stores::{NodePages, on_pages};
 use crate::{DirectOptions, Error, Press, Update};
 
 /// The costs of direct inserts since the index was opened.
@@ -90,82 +90,9 @@ struct Counts {
 
 /// The number of rows that are logged and inserted together.
 const BATCH: usize = 64;
-/// The number of candidates of an insert beyond the degree (OdinANN §4.6).
-const BEYOND: usize = 32;
-/// The pages that an insert needs in memory, if the whole index is on storage. For usual degrees,
-/// an insert needs fewer pages.
-const TIGHT_PAGES: u64 = 160;
 const STRIPES: usize = 1 << 12;
 /// The number of threads that write pages. These threads only wait for the device.
 const WRITERS: usize = 4;
-
-/// The bytes of memory that an insert takes beyond searches, in an index entirely on storage.
-fn tight_bytes(page_bytes: usize) -> u64 {
-    TIGHT_PAGES * page_bytes as u64
-}
-
-/// The bytes of memory that inserts can use beyond searches, for lists of `degree` nodes.
-pub(crate) fn inserting_bytes(graph: &GraphStores, degree: usize) -> u64 {
-    let threads = crate::threads::processors();
-    let page_bytes = graph.pages.file(graph.nodes).page_bytes;
-    if !graph.composition.takes_inserts() {
-        return 0;
-    }
-    match graph.composition.records_move() {
-        true => Room::wanted(threads, degree + BEYOND, page_bytes),
-        false => threads as u64 * tight_bytes(page_bytes),
-    }
-}
-
-/// The memory that a budget leaves for inserts, if records move. Half of this memory is for pages
-/// that inserts keep during their searches, and half for dirty pages and waiting changes.
-struct Room {
-    threads: usize,
-    in_flight: usize,
-    unwritten: usize,
-    pending: u64,
-}
-
-impl Room {
-    fn wanted(threads: usize, list: usize, page_bytes: usize) -> u64 {
-        let DirectOptions {
-            in_flight, pending, ..
-        } = DirectOptions::default();
-        let searches = (threads * in_flight) as u64 * query_bytes(list, page_bytes);
-        let waits = pending.max((MOST_UNWRITTEN * page_bytes) as u64);
-        (2 * searches).max(4 * waits)
-    }
-
-    /// `None` means that there is no budget.
-    fn of(
-        bytes: Option<u64>,
-        threads: usize,
-        choices: &DirectOptions,
-        list: usize,
-        page_bytes: usize,
-    ) -> Self {
-        let wanted = Self {
-            threads,
-            in_flight: choices.in_flight.max(1),
-            unwritten: MOST_UNWRITTEN,
-            pending: choices.pending,
-        };
-        let Some(bytes) = bytes else {
-            return wanted;
-        };
-        let searches = (bytes / 2 / query_bytes(list, page_bytes)).max(1) as usize;
-        let threads = threads.min(searches);
-        Self {
-            threads,
-            in_flight: wanted.in_flight.min(searches / threads),
-            unwritten: wanted
-                .unwritten
-                .min((bytes / 4) as usize / page_bytes)
-                .max(LEAST_UNWRITTEN),
-            pending: wanted.pending.min(bytes / 4),
-        }
-    }
-}
 
 /// The log records of one call, which several tasks insert.
 struct Batch<'a> {

@@ -90,10 +90,6 @@ pub(super) struct PageStore {
 }
 
 const PAGE_HEADER: usize = 32;
-/// The maximum number of dirty pages before inserts wait. A small budget lowers this number, but
-/// not below `LEAST_UNWRITTEN`.
-pub(super) const MOST_UNWRITTEN: usize = 1024;
-pub(super) const LEAST_UNWRITTEN: usize = 16;
 
 impl PageStore {
     /// The state of the pages of a placement. A checkpoint names all of these pages. `kept` selects

@@ -14,14 +14,13 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Counters, SearchOptions, SearchResults};
 use crate::data::{Matrix, VectorSource};
 use crate::filter::Filter;
 use crate::index::Index;
 use crate::lookup::Rows;
 use crate::progress::Progress;
 use crate::update::LiveIndex;
-use crate::{Error, bounds};
+use crate::{Counters, Error, SearchOptions, SearchResults, bounds};
 
 /// The least number of results to request, and the length of the candidate list for each result.
 const FIRST: usize = 64;

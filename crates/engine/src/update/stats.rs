@@ -3,6 +3,7 @@
 use serde::Serialize;
 use stratann_layout::{CoupledShape, FileEntry, FileKind, IndexKind, Manifest, Role, stream};
 
+use super::{DirectCounts, IndexHealth, far_grown, found_badly};
 use crate::fill::BlockFill;
 use crate::index::Index;
 use crate::overlay::Overlay;
@@ -10,7 +11,6 @@ use crate::plan::MemoryPlan;
 use crate::recall::{Calibrated, LiveRecall, RecallWatch};
 use crate::stores::codes::Codes;
 use crate::stores::{ClusterStores, Composition};
-use crate::update::{DirectCounts, IndexHealth, far_grown, found_badly};
 
 /// Facts about an index. The keys of their JSON (`stratann stats --json`) are a stable interface.
 #[derive(Clone, Debug, PartialEq, Serialize)]
