@@ -8,11 +8,12 @@ use crate::search::Matches;
 use crate::{Error, SearchOptions, SearchResults};
 
 impl LiveIndex {
-    /// Searches with a filter like [`Index::search_filtered`]. The search sees the changes of all
-    /// calls that have returned.
+    /// Searches with a filter like
+    /// [`Index::search_filtered`](crate::Index::search_filtered). The search sees the changes of
+    /// all calls that have returned.
     ///
     /// # Errors
-    /// Fails as [`Index::search_filtered`] does.
+    /// Fails as [`Index::search_filtered`](crate::Index::search_filtered) does.
     pub fn search_filtered(
         &self,
         queries: &dyn VectorSource,
@@ -22,11 +23,12 @@ impl LiveIndex {
         self.search_filtered_observed(queries, options, filter, &Silent)
     }
 
-    /// Searches with a filter like [`Index::search_filtered_observed`]. The search sees the changes
-    /// of all calls that have returned.
+    /// Searches with a filter like
+    /// [`Index::search_filtered_observed`](crate::Index::search_filtered_observed). The search sees
+    /// the changes of all calls that have returned.
     ///
     /// # Errors
-    /// Fails as [`Index::search_filtered_observed`] does.
+    /// Fails as [`Index::search_filtered_observed`](crate::Index::search_filtered_observed) does.
     pub fn search_filtered_observed(
         &self,
         queries: &dyn VectorSource,
