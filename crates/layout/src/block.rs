@@ -27,7 +27,9 @@ pub const BLOCK: usize = 4096;
 /// Bytes of a block without its checksum.
 pub const PAYLOAD: usize = BLOCK - 4;
 
-#[inline]
+/// The checksum of a number and bytes. Never inlined: each crate that inlined it would compile all of
+/// crc-fast again.
+#[inline(never)]
 pub(crate) fn checksum(number: u64, bytes: &[u8]) -> u32 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
     digest.update(&number.to_le_bytes());
@@ -35,6 +37,7 @@ pub(crate) fn checksum(number: u64, bytes: &[u8]) -> u32 {
     digest.finalize() as u32
 }
 
+#[inline(never)]
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }

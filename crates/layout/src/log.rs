@@ -414,6 +414,7 @@ pub fn encode_record(record: LogRecord<'_>, place: RecordPlace, out: &mut Vec<u8
     place.after(bytes)
 }
 
+#[inline(never)]
 fn checksum(place: RecordPlace, bytes: &[u8]) -> u32 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
     digest.update(&place.log.to_le_bytes());

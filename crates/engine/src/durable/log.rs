@@ -321,7 +321,7 @@ impl Log {
     /// Appends deletes like [`append_all`](Self::append_all). If the disk is full, the deletes are
     /// written to the reserved blocks.
     pub(crate) fn append_in_room(&self, records: &[LogRecord<'_>]) -> Result<Range<u64>, Error> {
-        debug_assert!(
+        assert!(
             records.iter().all(is_delete),
             "the reserved blocks are for deletes"
         );

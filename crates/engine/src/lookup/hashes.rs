@@ -80,7 +80,7 @@ impl Known {
         let hashes = &self.hashes;
         self.unknown
             .retain(|&node| hashes[(node - first) as usize] == UNKNOWN);
-        debug_assert!(self.hashes.len() >= count);
+        assert!(self.hashes.len() >= count);
         Ok(())
     }
 

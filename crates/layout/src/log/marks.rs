@@ -15,7 +15,7 @@
 //! mark is within one sector, in a block of its own.
 
 use super::{FIRST_RECORD, RecordPlace};
-use crate::block::{BLOCK, u32_at, u64_at};
+use crate::block::{BLOCK, checksum, u32_at, u64_at};
 
 /// The offsets of a log's marks, in bytes.
 pub const MARKS: [u64; 2] = [BLOCK as u64, 2 * BLOCK as u64];
@@ -54,11 +54,4 @@ pub fn read_marks(front: &[u8], number: u64) -> Option<RecordPlace> {
         right.then_some(place)
     });
     whole.max_by_key(|place| (place.sequence, place.offset))
-}
-
-fn checksum(at: u64, bytes: &[u8]) -> u32 {
-    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
-    digest.update(&at.to_le_bytes());
-    digest.update(bytes);
-    digest.finalize() as u32
 }

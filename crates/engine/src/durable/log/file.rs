@@ -242,7 +242,7 @@ pub(super) fn rewritten(
     while let Ok((_, record)) = records.next_record() {
         to = encode_record(record, to, &mut out);
     }
-    debug_assert_eq!(
+    assert_eq!(
         out.len(),
         bytes.len(),
         "some of the records that this process wrote cannot be read"

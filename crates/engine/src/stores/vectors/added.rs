@@ -176,7 +176,7 @@ impl Added {
             }
             open.builder.start(node);
             let fits = open.builder.push(id, &[], code);
-            debug_assert!(fits, "an empty page takes any vector");
+            assert!(fits, "an empty page takes any vector");
             self.firsts.set(pages, node);
             pages += 1;
         }
