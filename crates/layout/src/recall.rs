@@ -12,10 +12,14 @@
 //! | 8 | 4 | `t`, 1 to 64 |
 //! | 12 | 4 l | the list sizes, rising |
 //! | 12 + 4 l | .. | the tables, by rising k |
-//! | end − 8 | 4 | kind of the searches: 0 walks of the graph, 1 PRESS, 2 probes of clusters |
-//! | end − 4 | 4 | 1 if the program chose the queries, 0 if a user gave them |
+//! | a | 4 | kind of the searches: 0 walks of the graph, 1 PRESS, 2 probes of clusters |
+//! | a + 4 | 4 | 1 if the program chose the queries, 0 if a user gave them |
+//! | a + 8 | 4 | 1 if the distances in the tables are estimates by code, 0 if they are exact |
+//! | a + 12 | 4 | `u`, 0 to 64: the number of tables for searches of the unpacked index |
+//! | a + 16 | .. | these `u` tables, by rising k; their distances are always exact |
 //!
-//! Version 1 does not have the last two fields. A reader of version 1 takes 0 and 1 for them.
+//! Version 2 ends before `a + 8`. A reader of version 2 takes 0 for both missing fields. Version 1
+//! ends before `a`, and a reader also takes 0 and 1 for the first two of these fields.
 //!
 //! The bytes of a table follow. Queries are grouped into `b` buckets by distance (*bands* in code):
 //!
@@ -27,13 +31,15 @@
 //! | 8 + 4 b | 4 b l | recall@k (f32, 0 to 1) of each bucket and list size, bucket after bucket |
 //!
 //! The distance of a query is the distance to its k-th nearest vector, or in a cluster index to the
-//! nearest head.
+//! nearest head. If vectors are stored apart from lists, it is the estimate by code of the node
+//! whose estimate is the k-th smallest.
 
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;
 
-/// Format version of these files. 2: with the kind of searches, and the origin of the queries.
-pub const FORMAT_VERSION: u32 = 2;
+/// Format version of these files. 2: with the kind of searches, and the origin of the queries. 3:
+/// with distances by code, and with tables for unpacked indexes.
+pub const FORMAT_VERSION: u32 = 3;
 
 /// The most list sizes, tables, and bands of a table.
 pub const MOST: usize = 64;
@@ -69,6 +75,11 @@ pub struct RecallFile {
     pub lists: Vec<u32>,
     /// A table for each number of results k, by rising k.
     pub tables: Vec<RecallTable>,
+    /// Whether the distances in `tables` are estimates by code.
+    pub by_code: bool,
+    /// The tables for searches of the unpacked index, which ranks every node that it expands. Empty
+    /// if such searches were not measured.
+    pub unpacked: Vec<RecallTable>,
 }
 
 /// The recall of searches for `k` results.
@@ -98,15 +109,21 @@ impl RecallFile {
         put(self.lists.len() as u32);
         put(self.tables.len() as u32);
         self.lists.iter().copied().for_each(&mut put);
-        for table in &self.tables {
-            put(table.k);
-            put(table.bands.len() as u32);
-            let distances = table.bands.iter().map(|band| band.distance);
-            let recalls = table.bands.iter().flat_map(|band| &band.recalls).copied();
-            distances.chain(recalls).for_each(|x| put(x.to_bits()));
-        }
+        let put_tables = |tables: &[RecallTable], put: &mut dyn FnMut(u32)| {
+            for table in tables {
+                put(table.k);
+                put(table.bands.len() as u32);
+                let distances = table.bands.iter().map(|band| band.distance);
+                let recalls = table.bands.iter().flat_map(|band| &band.recalls).copied();
+                distances.chain(recalls).for_each(|x| put(x.to_bits()));
+            }
+        };
+        put_tables(&self.tables, &mut put);
         put(self.searched as u32);
         put(self.by_build.into());
+        put(self.by_code.into());
+        put(self.unpacked.len() as u32);
+        put_tables(&self.unpacked, &mut put);
         out
     }
 
@@ -125,78 +142,90 @@ impl RecallFile {
         if lists[0] == 0 || !rising(&lists) {
             return Err(reader.wrong(at, "list sizes", format!("{lists:?}"), "above 0 and rising"));
         }
-        let mut tables = Vec::with_capacity(t);
-        let mut last = 0;
-        for _ in 0..t {
-            let at = reader.at();
-            let k = reader.u32("k of a table")?;
-            let most = lists[l - 1];
-            if k <= last || k > most {
-                let expected = format!("above {last} and up to {most}");
-                return Err(reader.wrong(at, "k of a table", k, expected));
-            }
-            last = k;
-            let b = count(&mut reader, "number of distance buckets")?;
-            let at = reader.at();
-            let distances = reader.u32s(b as u64, "distances of buckets")?;
-            let distances: Vec<f32> = distances.into_iter().map(f32::from_bits).collect();
-            let ordered = distances.windows(2).all(|two| two[0] <= two[1]);
-            if !ordered || distances.iter().any(|distance| !distance.is_finite()) {
-                let found = format!("{distances:?}");
-                return Err(reader.wrong(
-                    at,
-                    "distances of buckets",
-                    found,
-                    "numbers that do not fall",
-                ));
-            }
-            let at = reader.at();
-            let recalls = reader.u32s((b * l) as u64, "recalls")?;
-            let recalls: Vec<f32> = recalls.into_iter().map(f32::from_bits).collect();
-            if let Some(found) = recalls.iter().find(|recall| !(0.0..=1.0).contains(*recall)) {
-                return Err(reader.wrong(at, "recall", found, "0 to 1"));
-            }
-            let bands = distances.into_iter().zip(recalls.chunks_exact(l));
-            let bands = bands.map(|(distance, recalls)| RecallBand {
-                distance,
-                recalls: recalls.to_vec(),
-            });
-            tables.push(RecallTable {
-                k,
-                bands: bands.collect(),
-            });
-        }
-        let (searched, by_build) = match reader.is_at_end() {
-            true => (Searched::Walk, true),
-            false => {
-                let at = reader.at();
-                let number = reader.u32("kind of the searches")?;
-                let known = Searched::ALL.get(number as usize).copied();
-                let searched = known
-                    .ok_or_else(|| reader.wrong(at, "kind of the searches", number, "0 to 2"))?;
-                let at = reader.at();
-                let by_build = match reader.u32("flag for queries of a build")? {
-                    number @ (0 | 1) => number == 1,
-                    number => {
-                        return Err(reader.wrong(
-                            at,
-                            "flag for queries of a build",
-                            number,
-                            "0 or 1",
-                        ));
-                    }
-                };
-                (searched, by_build)
-            }
-        };
-        reader.end()?;
-        Ok(RecallFile {
+        let tables = read_tables(&mut reader, t, &lists)?;
+        let mut file = RecallFile {
             queries,
-            searched,
-            by_build,
+            searched: Searched::Walk,
+            by_build: true,
             lists,
             tables,
-        })
+            by_code: false,
+            unpacked: Vec::new(),
+        };
+        if !reader.is_at_end() {
+            let at = reader.at();
+            let number = reader.u32("kind of the searches")?;
+            let known = Searched::ALL.get(number as usize).copied();
+            file.searched =
+                known.ok_or_else(|| reader.wrong(at, "kind of the searches", number, "0 to 2"))?;
+            file.by_build = flag(&mut reader, "flag for queries of a build")?;
+        }
+        if !reader.is_at_end() {
+            file.by_code = flag(&mut reader, "flag for distances by code")?;
+            let at = reader.at();
+            let what = "number of tables of the unpacked index";
+            let u = reader.u32(what)?;
+            if u as usize > MOST {
+                return Err(reader.wrong(at, what, u, format!("0 to {MOST}")));
+            }
+            file.unpacked = read_tables(&mut reader, u as usize, &file.lists)?;
+        }
+        reader.end()?;
+        Ok(file)
+    }
+}
+
+/// Reads `number` tables with the recall of each list size in `lists`.
+fn read_tables(
+    reader: &mut PayloadReader<'_>,
+    number: usize,
+    lists: &[u32],
+) -> Result<Vec<RecallTable>, LayoutError> {
+    let (l, most) = (lists.len(), lists.last().copied().unwrap_or(0));
+    let mut tables = Vec::with_capacity(number);
+    let mut last = 0;
+    for _ in 0..number {
+        let at = reader.at();
+        let k = reader.u32("k of a table")?;
+        if k <= last || k > most {
+            let expected = format!("above {last} and up to {most}");
+            return Err(reader.wrong(at, "k of a table", k, expected));
+        }
+        last = k;
+        let b = count(reader, "number of distance buckets")?;
+        let at = reader.at();
+        let distances = reader.u32s(b as u64, "distances of buckets")?;
+        let distances: Vec<f32> = distances.into_iter().map(f32::from_bits).collect();
+        let ordered = distances.windows(2).all(|two| two[0] <= two[1]);
+        if !ordered || distances.iter().any(|distance| !distance.is_finite()) {
+            let found = format!("{distances:?}");
+            let expected = "numbers that do not fall";
+            return Err(reader.wrong(at, "distances of buckets", found, expected));
+        }
+        let at = reader.at();
+        let recalls = reader.u32s((b * l) as u64, "recalls")?;
+        let recalls: Vec<f32> = recalls.into_iter().map(f32::from_bits).collect();
+        if let Some(found) = recalls.iter().find(|recall| !(0.0..=1.0).contains(*recall)) {
+            return Err(reader.wrong(at, "recall", found, "0 to 1"));
+        }
+        let bands = distances.into_iter().zip(recalls.chunks_exact(l));
+        let bands = bands.map(|(distance, recalls)| RecallBand {
+            distance,
+            recalls: recalls.to_vec(),
+        });
+        tables.push(RecallTable {
+            k,
+            bands: bands.collect(),
+        });
+    }
+    Ok(tables)
+}
+
+fn flag(reader: &mut PayloadReader<'_>, what: &'static str) -> Result<bool, LayoutError> {
+    let at = reader.at();
+    match reader.u32(what)? {
+        number @ (0 | 1) => Ok(number == 1),
+        number => Err(reader.wrong(at, what, number, "0 or 1")),
     }
 }
 
@@ -235,6 +264,20 @@ mod tests {
                     bands: vec![band(0.25, &[0.9, 0.95]), band(0.25, &[0.0, 0.5])],
                 },
             ],
+            by_code: true,
+            unpacked: vec![RecallTable {
+                k: 10,
+                bands: vec![band(0.5, &[0.25, 0.75])],
+            }],
+        }
+    }
+
+    /// The sample as a file of version 2 has it.
+    fn of_version_2() -> RecallFile {
+        RecallFile {
+            by_code: false,
+            unpacked: Vec::new(),
+            ..sample()
         }
     }
 
@@ -242,16 +285,20 @@ mod tests {
     fn what_cannot_be_is_refused_with_its_place() {
         let bytes = sample().encode();
         assert_eq!(RecallFile::decode(&bytes, "r").unwrap(), sample());
-        let first = bytes.len() - 8;
-        for end in (0..bytes.len()).filter(|&end| end != first) {
+        // The earlier versions end where the fields of the next version begin.
+        let (first, second) = (72, 80);
+        let earlier = [first, second];
+        for end in (0..bytes.len()).filter(|end| !earlier.contains(end)) {
             assert!(RecallFile::decode(&bytes[..end], "r").is_err(), "{end}");
         }
         let walked = RecallFile {
             searched: Searched::Walk,
             by_build: true,
-            ..sample()
+            ..of_version_2()
         };
         assert_eq!(RecallFile::decode(&bytes[..first], "r").unwrap(), walked);
+        let decoded = RecallFile::decode(&bytes[..second], "r").unwrap();
+        assert_eq!(decoded, of_version_2());
         for (at, value, what) in [
             (4, 0u32, "number of list sizes"),
             (8, 65, "number of tables"),
@@ -266,6 +313,12 @@ mod tests {
             (48, 1f32.to_bits(), "distances of buckets"),
             (72, 3, "kind of the searches"),
             (76, 2, "flag for queries of a build"),
+            (80, 2, "flag for distances by code"),
+            (84, 65, "number of tables of the unpacked index"),
+            (84, 2, "k of a table"),
+            (88, 0, "k of a table"),
+            (92, 0, "number of distance buckets"),
+            (100, 1.5f32.to_bits(), "recall"),
         ] {
             let mut wrong = bytes.clone();
             wrong[at..at + 4].copy_from_slice(&value.to_le_bytes());
@@ -284,14 +337,22 @@ mod tests {
         let walked = RecallFile {
             searched: Searched::Walk,
             by_build: true,
-            ..sample()
+            ..of_version_2()
         };
         assert_eq!(RecallFile::decode(&payload, "r").unwrap(), walked);
     }
 
+    #[test]
+    fn a_file_of_version_2_is_read() {
+        let bytes = include_bytes!("../../../fixtures/recall-v2");
+        let (header, payload) = crate::stream::decode(FileKind::Recall, bytes, "r").unwrap();
+        assert_eq!(header.version, 2);
+        assert_eq!(RecallFile::decode(&payload, "r").unwrap(), of_version_2());
+    }
+
     proptest! {
         #[test]
-        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), at in 0usize..80, value in any::<u32>()) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), at in 0usize..104, value in any::<u32>()) {
             let _ = RecallFile::decode(&bytes, "r");
             let mut close = sample().encode();
             let at = at.min(close.len() - 4);

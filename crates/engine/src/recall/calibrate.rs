@@ -50,7 +50,7 @@ use crate::progress::{Progress, Stage, WithinStage};
 use crate::search::LeftOut;
 use crate::stores::VectorsAt;
 use crate::stores::writing::files::write_stream;
-use crate::{Error, SearchOptions, Strategy, bounds, stored};
+use crate::{Error, Rerank, SearchOptions, Strategy, bounds, stored};
 
 /// A collection with fewer vectors is not measured.
 pub(crate) const LEAST_ROWS: usize = 5_000;
@@ -166,50 +166,147 @@ pub(crate) fn measure(
         Searched::Walk | Searched::Press => LISTS,
         Searched::Probes => PROBES,
     };
-    // A search of clusters traverses no node, so one search for each row is enough.
-    let twice = !nodes.is_empty() && searched != Searched::Probes;
-    let mut ways: Vec<Shares> = Vec::new();
-    for leads_on in [false, true].into_iter().take(1 + usize::from(twice)) {
-        // A made query is searched only once.
-        let count = if leads_on { *rows } else { count };
-        let nodes = nodes.iter().take(count).enumerate();
-        let left_out = nodes.map(|(at, &node)| LeftOut {
-            node,
-            leads_on: leads_on || at >= *rows,
-        });
-        let left_out: Vec<LeftOut> = left_out.collect();
-        let asked = Asked {
-            queries: &queries[..count * row_bytes],
-            left_out: (!left_out.is_empty()).then_some(&left_out),
-            truth: &truth[..count],
-            searched,
-            lists,
-        };
-        let mut found = shares(index, &asked, &ks, threads, progress)?;
-        if let Some(first) = ways.first() {
-            found.extend_from_slice(&first[count..]);
+    let measured = Measured {
+        index,
+        queries,
+        nodes,
+        rows: *rows,
+        truth: &truth,
+        lists,
+        ks: &ks,
+    };
+    // If vectors are apart from lists, a walk knows only estimates by code.
+    let apart = index.composition().vectors == VectorsAt::Segments;
+    let by_code = apart && searched == Searched::Walk;
+    let near = match by_code {
+        true => {
+            let most = most as usize;
+            let estimates = index.estimates(queries, nodes, most, threads, progress)?;
+            Near::ByCode(estimates)
         }
-        ways.push(found);
-    }
-    let to_heads = to_heads(index, queries);
-    let tables = ks.iter().enumerate().map(|(at, &k)| {
-        let kth = |query: usize| Some(distance_of(*truth[query].get(k as usize - 1)?));
-        let distances = (0..count).map(|query| match &to_heads {
-            Some(distances) => kth(query).map(|_| distances[query]),
-            None => kth(query),
-        });
-        RecallTable {
-            k,
-            bands: bands(&distances.collect::<Vec<_>>(), *rows, &ways, at, k),
-        }
-    });
+        false => match to_heads(index, queries) {
+            Some(distances) => Near::Heads(distances),
+            None => Near::Exact,
+        },
+    };
+    let tables = measured.tables(Rows::Packed, &near, threads, progress)?;
+    // A walk of unpacked rows ranks every node that it expands, so re-ranking loses no results.
+    let unpacked = match by_code && index.preset().whole_page {
+        true => measured.tables(Rows::Unpacked, &Near::Exact, threads, progress)?,
+        false => Vec::new(),
+    };
     Ok(RecallFile {
         queries: count as u32,
         searched,
         by_build: !nodes.is_empty(),
         lists: lists.to_vec(),
-        tables: tables.collect(),
+        tables,
+        by_code,
+        unpacked,
     })
+}
+
+/// The form of the index whose searches are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rows {
+    Packed,
+    /// As if the index was unpacked: without page-mates, one node at a time, and with the vectors
+    /// of all candidates.
+    Unpacked,
+}
+
+/// The distance by which queries are sorted into buckets.
+enum Near {
+    /// The distance of the k-th nearest vector.
+    Exact,
+    /// The smallest estimates of each query.
+    ByCode(Vec<Vec<f32>>),
+    /// The distance of the nearest head of each query.
+    Heads(Vec<f32>),
+}
+
+impl Near {
+    /// The distance of a query, whose k-th nearest vector is at the distance `kth`.
+    fn of(&self, query: usize, k: usize, kth: f32) -> Option<f32> {
+        match self {
+            Self::Exact => Some(kth),
+            Self::ByCode(estimates) => estimates[query].get(k - 1).copied(),
+            Self::Heads(distances) => Some(distances[query]),
+        }
+    }
+}
+
+/// The queries of a measurement with their true nearest vectors, and the list sizes and numbers of
+/// results to measure.
+struct Measured<'a> {
+    index: &'a Index,
+    queries: &'a [u8],
+    nodes: &'a [u32],
+    rows: usize,
+    truth: &'a [Vec<Found>],
+    lists: &'static [u32],
+    ks: &'a [u32],
+}
+
+impl Measured<'_> {
+    /// Searches for all queries with all list sizes, and returns a table for each number of
+    /// results.
+    fn tables(
+        &self,
+        of: Rows,
+        near: &Near,
+        threads: usize,
+        progress: &dyn Progress,
+    ) -> Result<Vec<RecallTable>, Error> {
+        let Self {
+            index,
+            queries,
+            nodes,
+            rows,
+            truth,
+            lists,
+            ks,
+        } = *self;
+        let searched = index.searched();
+        let row_bytes = index.dim() * index.element().size();
+        // A search of clusters traverses no node, so one search for each row is enough.
+        let twice = !nodes.is_empty() && searched != Searched::Probes;
+        let mut ways: Vec<Shares> = Vec::new();
+        for leads_on in [false, true].into_iter().take(1 + usize::from(twice)) {
+            // A made query is searched only once.
+            let count = if leads_on { rows } else { truth.len() };
+            let nodes = nodes.iter().take(count).enumerate();
+            let left_out = nodes.map(|(at, &node)| LeftOut {
+                node,
+                leads_on: leads_on || at >= rows,
+            });
+            let left_out: Vec<LeftOut> = left_out.collect();
+            let asked = Asked {
+                queries: &queries[..count * row_bytes],
+                left_out: (!left_out.is_empty()).then_some(&left_out),
+                truth: &truth[..count],
+                searched,
+                rows: of,
+                lists,
+            };
+            let mut found = shares(index, &asked, ks, threads, progress)?;
+            if let Some(first) = ways.first() {
+                found.extend_from_slice(&first[count..]);
+            }
+            ways.push(found);
+        }
+        let tables = ks.iter().enumerate().map(|(at, &k)| {
+            let distances = truth.iter().enumerate().map(|(query, truth)| {
+                let kth = *truth.get(k as usize - 1)?;
+                near.of(query, k as usize, distance_of(kth))
+            });
+            RecallTable {
+                k,
+                bands: bands(&distances.collect::<Vec<_>>(), rows, &ways, at, k),
+            }
+        });
+        Ok(tables.collect())
+    }
 }
 
 /// Returns the distance of the nearest head of each query, as a search finds it. Returns `None` if
@@ -234,6 +331,7 @@ struct Asked<'a> {
     left_out: Option<&'a [LeftOut]>,
     truth: &'a [Vec<Found>],
     searched: Searched,
+    rows: Rows,
     /// The list sizes to try, or the numbers of probes.
     lists: &'a [u32],
 }
@@ -371,7 +469,13 @@ fn search(
             Searched::Probes => None,
         },
         probes: (asked.searched == Searched::Probes).then_some(list),
-        beam: (asked.searched == Searched::Walk).then_some(BEAM),
+        beam: match (asked.searched, asked.rows) {
+            (Searched::Walk, Rows::Packed) => Some(BEAM),
+            (Searched::Walk, Rows::Unpacked) => Some(1),
+            (Searched::Press | Searched::Probes, _) => None,
+        },
+        whole_page: (asked.rows == Rows::Unpacked).then_some(false),
+        rerank: (asked.rows == Rows::Unpacked).then_some(Rerank::ALL),
         // In layouts without leading parts, distances are always exact.
         exact: k <= MANY as usize && index.composition().vectors == VectorsAt::Parts,
         threads,
@@ -447,8 +551,8 @@ fn bands(
 ///
 /// `queries` should resemble future queries. If it is `None`, the call measures as a build does:
 /// with vectors of the index, and in most graph indexes also with made vectors. A made vector is a
-/// vector of the index plus .2, .35 or .5 times the difference of two other vectors. For clusters,
-/// PRESS, and vectors stored apart from lists, all queries are vectors of the index.
+/// vector of the index plus .2, .35 or .5 times the difference of two other vectors. For clusters
+/// and PRESS, all queries are vectors of the index.
 ///
 /// The call locks the index. The measurement does not include vectors inserted after the
 /// checkpoint.

@@ -22,9 +22,12 @@
 //! list size shrinks. So easy queries read less, and the recall of a batch depends little on the
 //! kind of its queries (`docs/results/recall.md` has the differences).
 //!
-//! If vectors are apart from lists (decoupled layout, PRESS), a walk knows the distances of its
-//! results too late. So it always uses the largest list size. A search of clusters requests all
-//! clusters at once, so the distance of the nearest head decides the number of probes.
+//! If vectors are apart from lists (decoupled layout), a walk knows the distances of its results
+//! too late. So the estimate by code of the k-th nearest candidate replaces the distance. If such
+//! an index is unpacked, a walk knows exact distances, and ranks each expanded node. So searches of
+//! the unpacked index have a measurement of their own. PRESS always uses the largest list size. A
+//! search of clusters requests all clusters at once, so the distance of the nearest head decides
+//! the number of probes.
 //!
 //! - [`depth`] of `search`: the number of candidates to expand, from the distance of the k-th
 //!   result
@@ -46,7 +49,8 @@ pub(crate) use self::queries::Queries;
 pub(crate) use self::watch::Measurer;
 pub use self::watch::{LiveRecall, RecallFound, RecallWatch};
 use crate::index::Index;
-use crate::search::depth::{self, Depth};
+use crate::search::DepthFrom;
+use crate::search::depth::{self, Depth, Target};
 use crate::stores::VectorsAt;
 use crate::{Error, SearchOptions, Strategy, bounds};
 
@@ -89,10 +93,9 @@ const LEAVE_OUT: &str = "Leave it out, or give a list size in place of the recal
 /// Returns the table for k results or, if there is none, the table for the next larger number of
 /// results. Recall falls with the number of results, so the recall in the other table is not too
 /// high. If no table has so many results, returns the last table.
-fn table_of(file: &RecallFile, k: usize) -> Option<&RecallTable> {
-    let mut tables = file.tables.iter();
-    let found = tables.find(|table| table.k as usize >= k);
-    found.or(file.tables.last())
+fn table_of(tables: &[RecallTable], k: usize) -> Option<&RecallTable> {
+    let found = tables.iter().find(|table| table.k as usize >= k);
+    found.or(tables.last())
 }
 
 impl Index {
@@ -126,7 +129,7 @@ impl Index {
             return Ok(None);
         };
         let (_, k) = self.changed_k(file.searched, options.k, self.live());
-        let Some(table) = table_of(file, k.ceil() as usize) else {
+        let Some(table) = table_of(self.tables_of(file), k.ceil() as usize) else {
             return Ok(None);
         };
         // The text has four digits, so a smaller difference is no reason for a warning.
@@ -230,37 +233,79 @@ impl Index {
         // If half of the vectors were deleted, the k-th remaining vector is as far as the 2k-th
         // vector was in the measurement.
         let (changed, k) = self.changed_k(searched, options.k, live);
-        let Some(table) = table_of(file, k.ceil() as usize) else {
+        let Some(table) = table_of(self.tables_of(file), k.ceil() as usize) else {
             return Err(unknown("nothing was measured"));
         };
         let least = match searched {
             Searched::Walk | Searched::Press => table.k as usize,
             Searched::Probes => 1,
         };
-        // In two cases, all queries use the same list size or number of probes. If vectors are read
-        // last, the distance is known too late. If clusters were split, heads are nearer than in
-        // the measurement, so their distances say too little about recall. If the queries of the
+        // In two cases, all queries use the same list size or number of probes. With PRESS, the
+        // distance is known too late. If clusters were split, heads are nearer than in the
+        // measurement, so their distances say too little about recall. If the queries of the
         // measurement were vectors of the index, the farthest bucket then decides, because such
         // vectors represent queries of another source badly.
-        let last = self.composition().vectors == VectorsAt::Segments;
-        let is_late = searched == Searched::Press || last;
-        if let (true, Some(rerank)) = (is_late, options.rerank)
+        let apart = self.composition().vectors == VectorsAt::Segments;
+        if let (true, Some(rerank)) = (apart || searched == Searched::Press, options.rerank)
             && rerank != self.preset().rerank
         {
             let reason = "the recall of this index was measured with the preset's re-ranking";
             return Err(Error::call("rerank", "not the preset's", reason, LEAVE_OUT));
         }
-        let depth = match (is_late, file.by_build) {
+        let from = self.depth_from(options.strategy.unwrap_or(self.preset().strategy));
+        let depth = match (from, file.by_build) {
             // A user's queries resemble future queries, so the mean of all of them decides.
-            (true, false) => Depth::mean,
-            (true, true) => Depth::level,
-            (false, _) if changed.more > SPLIT => Depth::level,
-            (false, false) => Depth::measured,
-            (false, true) => Depth::new,
+            (DepthFrom::Nothing, false) => Depth::mean,
+            (DepthFrom::Nothing, true) => Depth::level,
+            (DepthFrom::Distances | DepthFrom::Estimates, _) if changed.more > SPLIT => {
+                Depth::level
+            }
+            (DepthFrom::Distances | DepthFrom::Estimates, false) => Depth::measured,
+            (DepthFrom::Distances | DepthFrom::Estimates, true) => Depth::new,
+        };
+        let target = match from {
+            DepthFrom::Estimates => Target::up_to_plateau(recall),
+            DepthFrom::Distances | DepthFrom::Nothing => Target::strict(recall),
         };
         let beyond = (k / f64::from(table.k)).max(1.0);
-        let depth = depth(&file.lists, table, recall, least);
+        let depth = depth(&file.lists, table, target, least);
         Ok(Some(depth.times(changed.more * beyond)))
+    }
+
+    /// The tables for searches of this index. If searches of unpacked rows were measured, and the
+    /// index is unpacked, they have tables of their own.
+    fn tables_of<'f>(&self, file: &'f RecallFile) -> &'f [RecallTable] {
+        match self.is_unpacked() && !file.unpacked.is_empty() {
+            true => &file.unpacked,
+            false => &file.tables,
+        }
+    }
+
+    /// Whether searches of unpacked rows were measured.
+    pub(crate) fn was_measured_unpacked(&self) -> bool {
+        matches!(self.recall(), Recall::Measured(file) if !file.unpacked.is_empty())
+    }
+
+    /// The values that decide the depth of a search with a recall target.
+    pub(crate) fn depth_from(&self, strategy: Strategy) -> DepthFrom {
+        let by_code = matches!(self.recall(), Recall::Measured(file) if file.by_code);
+        if self.has_clusters() {
+            return DepthFrom::Distances;
+        }
+        match (strategy, self.composition().vectors) {
+            (Strategy::Press, _) => DepthFrom::Nothing,
+            (Strategy::BestFirst | Strategy::Pipelined, VectorsAt::Segments) => {
+                match self.is_unpacked() {
+                    true if self.was_measured_unpacked() => DepthFrom::Distances,
+                    false if by_code => DepthFrom::Estimates,
+                    // An earlier version measured with vectors of the index only.
+                    true | false => DepthFrom::Nothing,
+                }
+            }
+            (Strategy::BestFirst | Strategy::Pipelined, VectorsAt::Records | VectorsAt::Parts) => {
+                DepthFrom::Distances
+            }
+        }
     }
 
     /// The changes after the measurement. Also returns the number of results in the measured index

@@ -17,9 +17,8 @@
 //! queries are between clusters, and do not represent future queries. So rows count too, up to the
 //! distance at which made queries begin.
 //!
-//! With PRESS, or if vectors are read last, all queries use one depth, and a measurement with rows
-//! is enough for it. For clusters, rows are enough too, because the distance of the nearest head
-//! decides.
+//! With PRESS, all queries use one depth, and a measurement with rows is enough for it. For
+//! clusters, rows are enough too, because the distance of the nearest head decides.
 
 use std::collections::HashSet;
 
@@ -31,7 +30,6 @@ use crate::graph::random::Random;
 use crate::index::Index;
 use crate::index::contents::each_vector;
 use crate::progress::Progress;
-use crate::stores::VectorsAt;
 
 /// Of this many vectors of the index, one becomes a query. `QUERIES` has the least and the most
 /// queries.
@@ -59,8 +57,7 @@ impl Queries {
     /// A vector cannot be read, or `progress` interrupts.
     pub(crate) fn of(index: &Index, progress: &dyn Progress) -> Result<Self, Error> {
         let mut queries = Self::rows(index, progress)?;
-        let is_late = index.composition().vectors == VectorsAt::Segments;
-        if index.searched() == Searched::Walk && !is_late {
+        if index.searched() == Searched::Walk {
             queries = queries.with_made(index.element(), index.dim(), index.metric());
         }
         Ok(queries)

@@ -40,7 +40,7 @@ const MORE: usize = 4;
 /// The rounds end when at most this share of the k results is expected among unread nodes.
 const MISSED: f64 = 0.05;
 /// The number of codes that are compared at once, and the number of such pieces between two yields.
-const PIECE: usize = 1 << 10;
+pub(super) const PIECE: usize = 1 << 10;
 const PIECES: usize = 16;
 
 pub(super) struct ByCode<'s, 'a> {
@@ -51,7 +51,47 @@ pub(super) struct ByCode<'s, 'a> {
     pub(super) code_parts: Option<CodeParts<'a>>,
 }
 
+/// Estimates of some nodes, and scratch space to compute them.
+#[derive(Default)]
+pub(super) struct Scores {
+    pub(super) scores: Vec<f32>,
+    joined: Vec<u8>,
+    places: Vec<u32>,
+}
+
 impl ByCode<'_, '_> {
+    /// Sets the query.
+    pub(super) fn fill(&mut self, query: &[u8], element: Element) {
+        let mut floats = vec![0.0; query.len() / element.size()];
+        to_f32(element, query, &mut floats);
+        if self.metric.reduction() == Reduction::Normalised {
+            normalize(&mut floats);
+        }
+        self.codebook.table(self.metric, &floats, self.table);
+    }
+
+    /// Computes the estimates of `nodes`.
+    pub(super) fn score(&mut self, nodes: &[u32], into: &mut Scores) {
+        let Scores {
+            scores,
+            joined,
+            places,
+        } = into;
+        scores.resize(nodes.len(), 0.0);
+        match self.code_parts {
+            None => self.table.score(self.codes, nodes, scores),
+            Some(parts) if parts.low_codes() == LowCodes::Separate => {
+                self.table.score(parts.rest, nodes, scores);
+            }
+            Some(parts) => {
+                places.extend(places.len() as u32..nodes.len() as u32);
+                parts.join(nodes, joined);
+                self.table.score(joined, &places[..nodes.len()], scores);
+                parts.correct(nodes, scores);
+            }
+        }
+    }
+
     /// The keys of the `most` nodes that are nearest to a query by code, nearest first.
     async fn nearest(
         &mut self,
@@ -60,16 +100,9 @@ impl ByCode<'_, '_> {
         nodes: &NodeSet,
         most: usize,
     ) -> Vec<u64> {
-        let mut floats = vec![0.0; query.len() / element.size()];
-        to_f32(element, query, &mut floats);
-        if self.metric.reduction() == Reduction::Normalised {
-            normalize(&mut floats);
-        }
-        self.codebook.table(self.metric, &floats, self.table);
+        self.fill(query, element);
         let mut best = Best::new(most);
-        let (mut piece, mut scores, mut joined) =
-            (Vec::with_capacity(PIECE), Vec::new(), Vec::new());
-        let places: Vec<u32> = (0..PIECE as u32).collect();
+        let (mut piece, mut scores) = (Vec::with_capacity(PIECE), Scores::default());
         let mut nodes = nodes.iter();
         let mut pieces = 0;
         loop {
@@ -78,20 +111,8 @@ impl ByCode<'_, '_> {
             if piece.is_empty() {
                 return best.into_sorted();
             }
-            scores.resize(piece.len(), 0.0);
-            match self.code_parts {
-                None => self.table.score(self.codes, &piece, &mut scores),
-                Some(parts) if parts.low_codes() == LowCodes::Separate => {
-                    self.table.score(parts.rest, &piece, &mut scores);
-                }
-                Some(parts) => {
-                    parts.join(&piece, &mut joined);
-                    self.table
-                        .score(&joined, &places[..piece.len()], &mut scores);
-                    parts.correct(&piece, &mut scores);
-                }
-            }
-            for (&node, &score) in piece.iter().zip(&scores) {
+            self.score(&piece, &mut scores);
+            for (&node, &score) in piece.iter().zip(&scores.scores) {
                 best.offer(key(score, node));
             }
             pieces += 1;
@@ -104,14 +125,14 @@ impl ByCode<'_, '_> {
     }
 }
 
-struct Best {
+pub(super) struct Best {
     keys: Vec<u64>,
     most: usize,
     bound: u64,
 }
 
 impl Best {
-    fn new(most: usize) -> Self {
+    pub(super) fn new(most: usize) -> Self {
         Self {
             keys: Vec::new(),
             most: most.max(1),
@@ -119,7 +140,7 @@ impl Best {
         }
     }
 
-    fn offer(&mut self, key: u64) {
+    pub(super) fn offer(&mut self, key: u64) {
         if key < self.bound {
             self.keys.push(key);
             if self.keys.len() == 2 * self.most {
@@ -135,7 +156,7 @@ impl Best {
         }
     }
 
-    fn into_sorted(mut self) -> Vec<u64> {
+    pub(super) fn into_sorted(mut self) -> Vec<u64> {
         self.cut();
         self.keys.sort_unstable();
         self.keys

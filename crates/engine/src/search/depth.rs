@@ -4,8 +4,49 @@
 
 use stratann_layout::RecallTable;
 
+/// On a plateau of recall, the missed share that suffices, as a multiple of the least missed share.
+const PLATEAU: f32 = 1.1;
+
 /// The most points of the curve.
 const POINTS: usize = 16;
+
+/// The values that decide the depth of a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DepthFrom {
+    /// The distance of the k-th result so far; for clusters, of the nearest head.
+    Distances,
+    /// The k-th smallest estimate in the candidate list.
+    Estimates,
+    /// All queries have the same depth.
+    Nothing,
+}
+
+/// The recall that a depth must reach.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    pub(crate) recall: f64,
+    /// The least factor by which the missed share may exceed the smallest measured missed share. If
+    /// re-ranking loses results, longer lists hardly find more, and only cost reads.
+    pub(crate) plateau: f32,
+}
+
+impl Target {
+    /// The recall must be reached if any measured list size reaches it.
+    pub(crate) fn strict(recall: f64) -> Self {
+        Self {
+            recall,
+            plateau: 0.0,
+        }
+    }
+
+    /// If no list size reaches the recall, a missed share up to a tenth above the least suffices.
+    pub(crate) fn up_to_plateau(recall: f64) -> Self {
+        Self {
+            recall,
+            plateau: PLATEAU,
+        }
+    }
+}
 
 /// The depth as a function of the distance: a line through points, which is constant beyond its
 /// ends. The value is small, so each task of a search has a copy.
@@ -44,27 +85,27 @@ impl Depth {
 
     /// Computes the depth for a recall target from a measurement with vectors of the index as
     /// queries. `lists` has the measured list sizes, which ascend. The depth is at least `least`.
-    pub(crate) fn new(lists: &[u32], table: &RecallTable, recall: f64, least: usize) -> Self {
-        let mut depth = Self::measured(lists, table, recall, least);
+    pub(crate) fn new(lists: &[u32], table: &RecallTable, target: Target, least: usize) -> Self {
+        let mut depth = Self::measured(lists, table, target, least);
         depth.go_on(lists.last().copied().unwrap_or(1) as f32);
         depth
     }
 
     /// Computes a constant depth: the depth that the farthest measured queries need.
-    pub(crate) fn level(lists: &[u32], table: &RecallTable, recall: f64, least: usize) -> Self {
-        Self::all(Self::measured(lists, table, recall, least).most())
+    pub(crate) fn level(lists: &[u32], table: &RecallTable, target: Target, least: usize) -> Self {
+        Self::all(Self::measured(lists, table, target, least).most())
     }
 
     /// Computes a constant depth: the depth with which the mean recall of all measured queries is
-    /// `recall`.
-    pub(crate) fn mean(lists: &[u32], table: &RecallTable, recall: f64, least: usize) -> Self {
+    /// the target.
+    pub(crate) fn mean(lists: &[u32], table: &RecallTable, target: Target, least: usize) -> Self {
         let bands = table.bands.len().max(1) as f32;
         let of = |at: usize| {
             let found = table.bands.iter().filter_map(|band| band.recalls.get(at));
             found.sum::<f32>() / bands
         };
         let recalls: Vec<f32> = (0..lists.len()).map(of).collect();
-        let list = list_for(lists, &recalls, recall as f32).max(least as f32);
+        let list = list_for(lists, &recalls, target).max(least as f32);
         Self::all(list.ceil() as usize)
     }
 
@@ -84,7 +125,12 @@ impl Depth {
 
     /// Computes the depth for a recall target from a measurement with queries of a user. Future
     /// queries are like these, so the curve is not extended to larger distances.
-    pub(crate) fn measured(lists: &[u32], table: &RecallTable, recall: f64, least: usize) -> Self {
+    pub(crate) fn measured(
+        lists: &[u32],
+        table: &RecallTable,
+        target: Target,
+        least: usize,
+    ) -> Self {
         let mut depth = Self {
             points: [(0.0, 0.0); POINTS],
             count: 0,
@@ -99,7 +145,7 @@ impl Depth {
         for band in chosen.into_iter().rev() {
             // Farther queries need at least the same depth. If the measurement of a farther bucket
             // is smaller, that is chance.
-            deepest = deepest.max(list_for(lists, &band.recalls, recall as f32));
+            deepest = deepest.max(list_for(lists, &band.recalls, target));
             depth.points[depth.count] = (band.distance, deepest);
             depth.count += 1;
         }
@@ -165,11 +211,11 @@ pub(crate) fn reached(table: &RecallTable) -> f64 {
 /// Returns the list size at which a bucket reaches a recall, or the largest list size if no
 /// measured size suffices. Between two measured sizes, the result is interpolated: the missed share
 /// is about a power of the list size.
-fn list_for(lists: &[u32], recalls: &[f32], wanted: f32) -> f32 {
+fn list_for(lists: &[u32], recalls: &[f32], target: Target) -> f32 {
     // A longer list finds fewer results only by chance.
     let missed = |at: usize| 1.0 - recalls[..=at].iter().copied().fold(0.0, f32::max);
-    let wanted = 1.0 - wanted;
     let last = lists.len().min(recalls.len()).saturating_sub(1);
+    let wanted = (1.0 - target.recall as f32).max(target.plateau * missed(last));
     let Some(at) = (0..=last).find(|&at| missed(at) <= wanted) else {
         return lists[last] as f32;
     };
@@ -208,17 +254,45 @@ mod tests {
     #[test]
     fn the_list_that_has_a_recall_is_between_those_that_were_tried() {
         let lists = [10, 20, 40];
-        assert_eq!(list_for(&lists, &[0.9, 0.96, 0.99], 0.85), 10.0);
-        assert_eq!(list_for(&lists, &[0.9, 0.96, 0.99], 0.9), 10.0);
-        let between = list_for(&lists, &[0.9, 0.96, 0.99], 0.93);
+        assert_eq!(
+            list_for(&lists, &[0.9, 0.96, 0.99], Target::strict(0.85)),
+            10.0
+        );
+        assert_eq!(
+            list_for(&lists, &[0.9, 0.96, 0.99], Target::strict(0.9)),
+            10.0
+        );
+        let between = list_for(&lists, &[0.9, 0.96, 0.99], Target::strict(0.93));
         assert!((12.0..15.0).contains(&between), "{between}");
-        assert!((list_for(&lists, &[0.9, 0.96, 0.99], 0.96) - 20.0).abs() < 1e-3);
+        assert!((list_for(&lists, &[0.9, 0.96, 0.99], Target::strict(0.96)) - 20.0).abs() < 1e-3);
         // The cases are a recall that no list reaches, a longer list that finds less, and a list
         // that misses nothing.
-        assert_eq!(list_for(&lists, &[0.9, 0.96, 0.99], 0.995), 40.0);
-        assert_eq!(list_for(&lists, &[0.96, 0.9, 0.99], 0.95), 10.0);
-        let all = list_for(&lists, &[0.9, 1.0, 1.0], 1.0);
+        assert_eq!(
+            list_for(&lists, &[0.9, 0.96, 0.99], Target::strict(0.995)),
+            40.0
+        );
+        assert_eq!(
+            list_for(&lists, &[0.96, 0.9, 0.99], Target::strict(0.95)),
+            10.0
+        );
+        let all = list_for(&lists, &[0.9, 1.0, 1.0], Target::strict(1.0));
         assert!((all - 20.0).abs() < 1e-3, "{all}");
+    }
+
+    #[test]
+    fn a_list_that_finds_hardly_more_is_not_used() {
+        let lists = [10, 20, 40, 80];
+        let recalls = [0.9, 0.979, 0.9805, 0.981];
+        let list = |target| list_for(&lists, &recalls, target);
+        assert_eq!(list(Target::strict(0.99)), 80.0);
+        // With 20 candidates, a search misses 1.105 times as much as with 80, and with 40
+        // candidates 1.03 times as much.
+        let list_of_plateau = list(Target::up_to_plateau(0.99));
+        assert!((20.0..24.0).contains(&list_of_plateau), "{list_of_plateau}");
+        for recall in [0.9, 0.95, 0.97] {
+            let (strict, plateau) = (Target::strict(recall), Target::up_to_plateau(recall));
+            assert_eq!(list(strict), list(plateau), "{recall}");
+        }
     }
 
     #[test]
@@ -241,14 +315,22 @@ mod tests {
             // By chance, a farther bucket misses less than a nearer one.
             (3.0, &[0.92, 0.97, 0.99]),
         ];
-        let depth = Depth::new(&lists, &table(&bands), 0.95, 10);
+        let depth = Depth::new(&lists, &table(&bands), Target::strict(0.95), 10);
         let of = |distance| depth.of(distance);
         assert_eq!([of(-1e30), of(0.0), of(1.0), of(1.5)], [10, 10, 10, 15]);
         assert_eq!([of(2.0), of(2.5), of(3.0)], [20, 20, 20]);
         assert_eq!([of(1e30), of(f32::INFINITY), of(f32::NAN)], [20; 3]);
         assert_eq!(depth.most(), 20);
         // The depth is never below the minimum.
-        let most = |least| Depth::new(&[4, 8], &table(&[(1.0, &[1.0, 1.0])]), 0.5, least).most();
+        let most = |least| {
+            Depth::new(
+                &[4, 8],
+                &table(&[(1.0, &[1.0, 1.0])]),
+                Target::strict(0.5),
+                least,
+            )
+            .most()
+        };
         assert_eq!([most(10), most(1)], [10, 4]);
         assert_eq!((Depth::all(7).of(3.0), Depth::all(0).most()), (7, 1));
         let half = depth.times(0.5);
@@ -262,7 +344,10 @@ mod tests {
         let bands: [(f32, &[f32]); 2] = [(1.0, &[0.95, 1.0, 1.0]), (2.0, &[0.9, 0.95, 1.0])];
         // With queries of a user, no point is added for farther queries.
         for depth in [Depth::measured, Depth::new] {
-            assert_eq!(depth(&lists, &table(&bands), 0.95, 10).typical(), 15.0);
+            assert_eq!(
+                depth(&lists, &table(&bands), Target::strict(0.95), 10).typical(),
+                15.0
+            );
         }
         assert_eq!(Depth::all(7).typical(), 7.0);
         assert_eq!(Depth::all(7).times(2.0).typical(), 14.0);
@@ -273,7 +358,7 @@ mod tests {
         let lists = [10, 20, 40, 80];
         let depth = |recalls: [&[f32]; 2]| {
             let bands = [(1.0, recalls[0]), (2.0, recalls[1])];
-            Depth::new(&lists, &table(&bands), 0.95, 10)
+            Depth::new(&lists, &table(&bands), Target::strict(0.95), 10)
         };
         let rising = depth([&[0.95, 1.0, 1.0, 1.0], &[0.9, 0.95, 0.99, 1.0]]);
         let of = [1.0, 2.0, 2.5, 3.0, 9.0].map(|distance| rising.of(distance));
@@ -281,14 +366,14 @@ mod tests {
         let level = Depth::level(
             &lists,
             &table(&[(1.0, &[0.95; 4]), (2.0, &[0.9, 0.95, 1.0, 1.0])]),
-            0.95,
+            Target::strict(0.95),
             10,
         );
         assert_eq!([0.5, 2.0, 9.0].map(|distance| level.of(distance)), [20; 3]);
         let mean = Depth::mean(
             &lists,
             &table(&[(1.0, &[0.95; 4]), (2.0, &[0.85, 0.95, 1.0, 1.0])]),
-            0.95,
+            Target::strict(0.95),
             10,
         );
         assert_eq!(mean.most(), 20);
@@ -304,7 +389,7 @@ mod tests {
     fn more_bands_than_points_end_with_the_last() {
         let recalls: Vec<[f32; 1]> = vec![[1.0]; 40];
         let bands: Vec<(f32, &[f32])> = (0..40u8).map(|i| (i.into(), &recalls[0][..])).collect();
-        let depth = Depth::new(&[10], &table(&bands), 0.9, 10);
+        let depth = Depth::new(&[10], &table(&bands), Target::strict(0.9), 10);
         assert!(depth.count <= POINTS && depth.points[depth.count - 2].0 == 39.0);
     }
 }

@@ -11,6 +11,7 @@
 mod batch;
 mod before;
 pub(crate) mod depth;
+mod estimates;
 mod further;
 mod leading;
 pub(crate) mod low_list;
@@ -44,6 +45,7 @@ use serde::Serialize;
 use stratann_tier::{Task, TierError};
 
 use self::batch::{Answers, Batch, Clock};
+pub(crate) use self::depth::DepthFrom;
 pub(crate) use self::further::Uses;
 use self::further::further;
 pub(crate) use self::low_list::LowList;
@@ -74,7 +76,6 @@ use crate::stores::heat::Heat;
 
 use crate::index::growth::looks_at;
 use crate::overlay::{Overlay, Seen};
-use crate::stores::VectorsAt;
 use crate::stores::composition::CodesAt;
 use crate::{Error, Press, Rerank, SearchOptions, Strategy, Way, bounds};
 
@@ -414,7 +415,9 @@ impl Index {
         let (depth, given) = match self.is_unpacked() && whole_page {
             true => {
                 let longer = (options.list as f64 * WITHOUT_MATES).ceil() as usize;
-                (depth.map(|depth| depth.times(WITHOUT_MATES)), longer)
+                let measured = self.was_measured_unpacked();
+                let times = if measured { 1.0 } else { WITHOUT_MATES };
+                (depth.map(|depth| depth.times(times)), longer)
             }
             false => (depth, options.list),
         };
@@ -477,11 +480,12 @@ impl Index {
             // distances near the old boundary would not suffice.
             exact: options.exact || overlay.is_some_and(|overlay| overlay.logged() > 0),
             ends: match depth {
-                // In this layout, exact distances are known only after the walk, so the search uses
-                // the longest list that the recall target may need.
-                Some(_) if self.composition().vectors == VectorsAt::Segments => Ends::WithItsList,
-                Some(_) if strategy == Strategy::Press => Ends::WithItsList,
-                Some(depth) => Ends::AtDepth(depth),
+                Some(depth) => match self.depth_from(strategy) {
+                    DepthFrom::Distances => Ends::AtDepth(depth),
+                    DepthFrom::Estimates => Ends::AtDepthByCode(depth),
+                    // The search uses the longest list that the recall target may need.
+                    DepthFrom::Nothing => Ends::WithItsList,
+                },
                 None if options.stop_early => Ends::WithoutPromise,
                 None => Ends::WithItsList,
             },

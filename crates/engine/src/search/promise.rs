@@ -24,7 +24,8 @@
 //!   ([`Reranker::rank_arrived`](super::rerank::Reranker::rank_arrived)).
 //! - A candidate list with space for all nodes is expanded as a whole.
 //! - With a recall target, the k-th distance so far decides how many candidates are expanded
-//!   ([`recall`](crate::recall)).
+//!   ([`recall`](crate::recall)). If vectors are apart from lists, the k-th smallest estimate in
+//!   the candidate list decides.
 
 use std::collections::BinaryHeap;
 
@@ -46,6 +47,7 @@ pub(crate) struct Promise {
     /// The slack in standard deviations, or `None` if lack of promise does not end this query.
     slack: Option<f32>,
     depth: Option<Depth>,
+    depth_by_code: Option<Depth>,
     k: usize,
     expanded: usize,
     error: CodeError,
@@ -62,6 +64,9 @@ pub(crate) enum Ends {
     /// The recall target and the results' distances decide how many nearest candidates are
     /// expanded.
     AtDepth(Depth),
+    /// As `AtDepth`, but by the estimates of the nearest candidates, because exact distances are
+    /// known only after the walk.
+    AtDepthByCode(Depth),
 }
 
 impl Promise {
@@ -74,11 +79,12 @@ impl Promise {
 
     pub(crate) fn begin(&mut self, k: usize, list: usize, nodes: u64) {
         let has_room_for_all = list as u64 >= nodes;
-        (self.slack, self.depth) = match self.ends {
-            _ if has_room_for_all => (None, None),
-            Ends::WithItsList => (None, None),
-            Ends::WithoutPromise => (Some(slack(k, list)), None),
-            Ends::AtDepth(depth) => (None, Some(depth)),
+        (self.slack, self.depth, self.depth_by_code) = match self.ends {
+            _ if has_room_for_all => (None, None, None),
+            Ends::WithItsList => (None, None, None),
+            Ends::WithoutPromise => (Some(slack(k, list)), None, None),
+            Ends::AtDepth(depth) => (None, Some(depth), None),
+            Ends::AtDepthByCode(depth) => (None, None, Some(depth)),
         };
         self.k = k;
         self.expanded = 0;
@@ -90,6 +96,15 @@ impl Promise {
         self.limit = f32::INFINITY;
     }
 
+    /// The number of nearest candidates to expand, if the k-th estimate decides. `kth` returns this
+    /// estimate.
+    #[inline]
+    pub(crate) fn depth_by_code(&self, kth: impl FnOnce() -> f32) -> Option<usize> {
+        let depth = self.depth_by_code.as_ref()?;
+        Some(depth.of(kth()))
+    }
+
+    /// Whether the search needs exact distances during the walk.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.slack.is_some() || self.depth.is_some()

@@ -60,6 +60,9 @@ pub(crate) struct Reranker<'a> {
     heat: Option<&'a Heat>,
     /// The number of candidates in the head: K + B, but at most the list size.
     head: usize,
+    /// With a recall target, only so many nearest candidates are ranked, as in a search with a
+    /// candidate list of this length.
+    most: usize,
     unchanged: usize,
     asked: usize,
     awaited: Vec<Extent>,
@@ -133,6 +136,7 @@ impl<'a> Reranker<'a> {
             timer,
             heat,
             head: 0,
+            most: usize::MAX,
             unchanged: 0,
             asked: 0,
             awaited: Vec::new(),
@@ -153,6 +157,7 @@ impl<'a> Reranker<'a> {
             ratio => k.max((list as f64 * ratio) as usize),
         };
         self.head = head.min(list);
+        self.most = usize::MAX;
         self.unchanged = 0;
         self.asked = 0;
         self.held.clear();
@@ -160,6 +165,27 @@ impl<'a> Reranker<'a> {
         self.ranked.clear();
         self.known = 0;
         self.reset();
+    }
+
+    /// Limits the ranking to the `depth` nearest candidates, for this query.
+    pub(crate) fn limit_to(&mut self, depth: usize) {
+        self.most = depth;
+    }
+
+    /// The position after the last candidate that may be ranked.
+    fn end(&self, frontier: &Frontier) -> usize {
+        frontier.behind(0, self.most)
+    }
+
+    /// The position after the next `count` candidates that may be ranked, from `place` on.
+    fn behind(&self, frontier: &Frontier, place: usize, count: usize) -> usize {
+        let end = self.end(frontier).max(place);
+        frontier.behind(place, count).min(end)
+    }
+
+    /// The position after the head.
+    fn end_of_head(&self, frontier: &Frontier) -> usize {
+        frontier.behind(0, self.head.min(self.most))
     }
 
     pub(crate) fn let_go(&mut self) {
@@ -202,7 +228,7 @@ impl<'a> Reranker<'a> {
         ranking: &mut Ranking<'_>,
         counters: &mut Counters,
     ) -> Result<(), Error> {
-        let head = 0..frontier.behind(0, self.head);
+        let head = 0..self.end_of_head(frontier);
         self.ask_all(frontier, head.clone(), f32::INFINITY, counters)?;
         match self.rerank.estimate {
             _ if self.rerank.ratio > 0.0 => {
@@ -302,13 +328,13 @@ impl<'a> Reranker<'a> {
     ) -> Result<(), Error> {
         let batch = self.rerank.batch.max(1);
         self.due = self.awaited.len();
-        let next = head.end..frontier.behind(head.end, batch);
+        let next = head.end..self.behind(frontier, head.end, batch);
         self.ask_all(frontier, next, f32::INFINITY, counters)?;
         let (_, mut from) = self
             .rank_batch(frontier, head, self.head, ranking, counters)
             .await?;
         loop {
-            let places = from..frontier.behind(from, batch);
+            let places = from..self.behind(frontier, from, batch);
             if places.is_empty() {
                 break;
             }
@@ -345,7 +371,7 @@ impl<'a> Reranker<'a> {
                 .await?;
             outcome.live += part.live;
             outcome.came_in += part.came_in;
-            places = end..frontier.behind(end, size.saturating_sub(outcome.live));
+            places = end..self.behind(frontier, end, size.saturating_sub(outcome.live));
             if places.is_empty() {
                 return Ok((outcome, end));
             }
@@ -371,8 +397,9 @@ impl<'a> Reranker<'a> {
             0 => usize::MAX,
             _ => PIECE,
         };
-        while from < frontier.len() {
-            let to = from.saturating_add(piece).min(frontier.len());
+        let end = self.end(frontier);
+        while from < end {
+            let to = from.saturating_add(piece).min(end);
             let bound = ranking.bound(WORTH_READING);
             if frontier
                 .get(from)

@@ -386,6 +386,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     pub(crate) async fn finish(&mut self, reader: &NodeReader<'a, N>) -> Result<bool, Error> {
         self.rank_held(reader)?;
         let mut refused = false;
+        let depth = self.depth();
         if let Some(reranker) = &mut self.reranker {
             let Self {
                 frontier,
@@ -397,6 +398,9 @@ impl<'a, N: NodePages> Traversal<'a, N> {
                 let pages = self.setting.pages;
                 reranker.settle(pages, ranking, counters).await?;
             } else {
+                if let Some(depth) = depth {
+                    reranker.limit_to(depth);
+                }
                 reranker.finish(frontier, ranking, counters).await?;
             }
             for key in reranker.take_refused() {

@@ -287,7 +287,7 @@ impl<'a, N: NodePages> Guided<'a> for Walker<'a, N> {
         let Some(nodes) = self.traversal.ranking.admission().nodes() else {
             return false;
         };
-        let depth = self.traversal.ranking.promise.depth();
+        let depth = self.traversal.depth();
         let wanted = depth.unwrap_or(self.plan.list) as u64;
         let is_full = frontier.live() as u64 >= nodes.len().min(wanted);
         !is_full && (frontier.is_cut_off() || self.plan.ends != Ends::WithoutPromise)

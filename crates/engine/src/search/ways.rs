@@ -306,7 +306,7 @@ fn adapt_walk(index: &Index, share: f64, plan: &mut Plan) -> f64 {
     };
     let list = plan.list as f64;
     let list = match &mut plan.ends {
-        Ends::AtDepth(depth) => {
+        Ends::AtDepth(depth) | Ends::AtDepthByCode(depth) => {
             *depth = depth.map(|list| adapted(list, list));
             depth.most() as f64
         }

@@ -30,7 +30,7 @@ impl Reranker<'_> {
             return Ok(());
         }
         let before = counters.vector_reads;
-        let end = frontier.behind(0, self.head);
+        let end = self.end_of_head(frontier);
         while self.asked < end && self.awaited.len() < most {
             if let Some(key) = frontier.get(self.asked)
                 && !frontier.is_refused(self.asked)

@@ -21,11 +21,45 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             return self.frontier.take_unread_within(&bounds);
         }
         let through = self.setting.through;
-        match self.ranking.promise.depth() {
+        let depth = self.depth();
+        if let (Some(depth), Some(reranker)) = (depth, &mut self.reranker) {
+            reranker.limit_to(depth);
+        }
+        match depth {
             Some(depth) => self.frontier.take_unread_among(depth, through),
             None if through < 1.0 => self.frontier.take_unread_among(self.length, through),
             None => self.frontier.take_unread(),
         }
+    }
+
+    /// With a recall target, the number of nearest candidates to expand.
+    #[inline]
+    pub(crate) fn depth(&self) -> Option<usize> {
+        let promise = &self.ranking.promise;
+        let depth = promise.depth();
+        depth.or_else(|| promise.depth_by_code(|| self.kth_by_code()))
+    }
+
+    /// The k-th smallest estimate in the candidate list. Nodes that do not match a filter count,
+    /// because the depth was measured among all vectors.
+    fn kth_by_code(&self) -> f32 {
+        let (frontier, admission) = (&self.frontier, self.ranking.admission());
+        let kth = match admission.nodes() {
+            None if frontier.live() < self.k => None,
+            None => frontier.behind(0, self.k).checked_sub(1),
+            Some(_) => {
+                let filtered = |place| {
+                    let node = frontier.get(place).map(node_of);
+                    node.is_some_and(|node| admission.filters_out(node))
+                };
+                let counts = |&place: &usize| !frontier.is_refused(place) || filtered(place);
+                (0..frontier.len())
+                    .filter(counts)
+                    .nth(self.k.saturating_sub(1))
+            }
+        };
+        let kth = kth.and_then(|place| frontier.get(place));
+        kth.map_or(f32::INFINITY, distance_of)
     }
 
     /// Prefetches vectors apart from lists with the part of `width` that page reads leave free.
