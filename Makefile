@@ -103,16 +103,21 @@ test-ucx: ## memory servers and those of DistVS through UCX (RDMA), over its own
 	cargo test --locked --package stratann-tier --features ucx --lib -- remote::ucx
 	cargo test --locked --package stratann-node --features ucx --test ucx
 
-check: check-format check-rules check-lints check-docs ## format, lints, dependency direction, unsafe, links, words
+check: check-format check-rules check-lints check-release check-docs ## format, lints, dependency direction, unsafe, links, words
 
 check-format:
 	cargo fmt --all --check
 	cargo fmt --manifest-path bench/kernels/Cargo.toml --check
 
-# The second line checks the crates as in releases, without the feature for tests.
+# `make test` lints and documents the crates while it compiles and tests them (LINTING in
+# .ci/tests.py), and runs the other checks as they are here.
 check-lints:
-	cargo clippy --locked --workspace --all-targets -- -D warnings
-	cargo clippy --locked --package stratann-tier --package stratann-python -- -D warnings
+	cargo clippy --locked --workspace --all-targets --features stratann/testing -- -D warnings
+
+# Other crates differ in nothing without the feature for tests (.ci/dependencies.py), except for the hooks of
+# stratann-python, which `make test-wheel` compiles without it.
+check-release:
+	cargo check --locked --package stratann-tier --lib
 
 check-docs:
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --lib --no-deps --features stratann-tier/testing

@@ -54,7 +54,9 @@ AT_ONCE = [f"--test-threads={2 * (os.cpu_count() or 1)}"]
 WITHOUT_A_LIST = ["fuzz"]
 # If fewer tests of Rust passed, some were not run.
 TESTS_AT_LEAST = 1100
-CHECKS = ["check-format", "check-rules", "check-lints", "check-docs"]
+CHECKS = ["check-format", "check-rules", "check-release"]
+# The compiler with clippy's lints. `cargo clippy` starts it too, but only checks, so that each crate would be read twice.
+LINTING = {"RUSTC_WORKSPACE_WRAPPER": "clippy-driver"}
 RESULT = re.compile(r"^test (.+?)(?: - should panic)? \.\.\. (?:.* )?(ok|FAILED|ignored(?:, .*)?)$")
 
 
@@ -383,28 +385,37 @@ def optimised(release):
 
 
 def built(release):
-    """`None` if the compilation failed."""
-    command = ["cargo", "test", "--no-run", "--locked", *PACKAGES, "--message-format=json-render-diagnostics"]
+    """The programs, and the warnings of the compiler and of clippy. The programs are `None` if the
+    compilation failed.
+    """
+    command = ["cargo", "test", "--no-run", "--locked", *PACKAGES, "--message-format=json"]
     made = subprocess.run(
-        command + optimised(release), cwd=ROOT, stdout=subprocess.PIPE, stderr=None, text=True
+        command + optimised(release), cwd=ROOT, stdout=subprocess.PIPE, stderr=None, text=True, env={**os.environ, **LINTING}
     )
-    if made.returncode:
-        return None
-    programs = []
+    programs, warnings = [], []
     for line in made.stdout.splitlines():
         message = json.loads(line)
+        if message.get("reason") == "compiler-message":
+            text = message["message"]["rendered"]
+            if message["message"]["level"] == "warning":
+                # A library is compiled twice: for other crates, and with its tests.
+                if text not in warnings:
+                    warnings.append(text)
+            else:
+                print(text, file=sys.stderr, flush=True)
         if message.get("reason") == "compiler-artifact" and message["profile"]["test"] and message["executable"]:
             folder = pathlib.Path(message["manifest_path"]).parent
             kind = "" if "test" in message["target"]["kind"] else " unit"
             label = f"{folder.name}{kind} {message['target']['name']}"
             programs.append(Program(label, message["executable"], folder))
-    return sorted(programs, key=lambda program: program.label)
+    return None if made.returncode else sorted(programs, key=lambda program: program.label), warnings
 
 
 def rust(report, release, memory):
     began = time.monotonic()
-    programs = built(release)
+    programs, warnings = built(release)
     report.step("compiling the tests", began)
+    report.failed.extend(("a lint (make check-lints)", text) for text in warnings)
     if programs is None:
         report.failed.append(("the tests do not compile", "the errors of the compiler are above"))
         return
@@ -435,19 +446,22 @@ def rust(report, release, memory):
 
 
 def examples(report, release):
-    """Only cargo can run these examples."""
+    """Only cargo can run these examples. The same program documents the crates, and finds broken
+    links.
+    """
     command = ["cargo", "test", "--doc", "--locked", *PACKAGES, *optimised(release)]
-    print("\n--- examples in the documentation", flush=True)
+    print("\n--- the documentation of the crates, and its examples", flush=True)
     began = time.monotonic()
-    status, output = run(command + ["--no-fail-fast"])
+    environment = {**LINTING, "RUSTDOC": str(ROOT / ".ci" / "rustdoc.py")}
+    status, output = run(command + ["--no-fail-fast"], environment=environment)
     found, texts = outcomes(output)
     report.passed += sum(outcome == "ok" for outcome in found.values())
     failed = [name for name, outcome in found.items() if outcome == "FAILED"]
     if status:
-        again = run(command)[0] == 0
-        for name in failed or ["cargo test --doc"]:
+        again = run(command, environment=environment)[0] == 0
+        for name in failed or ["cargo test --doc (make check-docs)"]:
             report.judged(name, texts.get(name) or output[-4000:], again)
-    report.step("examples in the documentation", began)
+    report.step("the documentation and its examples", began)
 
 
 def junit(path):
@@ -472,8 +486,11 @@ def venv():
 
 def python(report, release, memory):
     began = time.monotonic()
-    status, output = run(["make", "python-package"])
+    # A verbose pip shows the compiler's output.
+    status, output = run(["make", "python-package"], environment={**LINTING, "PIP_VERBOSE": "1"})
     report.step("the Python package", began)
+    if warned := re.search(r"warning: `\S+` .* generated \d+ warning", output):
+        report.failed.append(("a lint of the Python package (make check-lints)", output[: warned.end()][-8000:]))
     if status:
         report.failed.append(("the Python package cannot be installed", output[-8000:]))
         return
@@ -642,7 +659,7 @@ def main():
     if arguments == ["--self-test"]:
         return self_test()
     if arguments == ["--compile"]:
-        sys.exit(built(release) is None)
+        sys.exit(built(release)[0] is None)
     parts = {"check": check, "rust": rust, "python": python}
     if not arguments or any(argument not in parts for argument in arguments):
         sys.exit(__doc__)
