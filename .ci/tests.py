@@ -18,6 +18,7 @@ import os
 import pathlib
 import queue
 import re
+import resource
 import secrets
 import shutil
 import signal
@@ -64,6 +65,7 @@ class Report:
     """A name for each check and test, and a text for each failed or unsteady one."""
 
     def __init__(self):
+        self.began = time.monotonic()
         self.passed = 0
         self.failed = []
         self.unsteady = []
@@ -88,6 +90,8 @@ class Report:
 
     def verdict(self):
         print("\n=== times")
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        print(f"{used.ru_utime + used.ru_stime:7.0f} s of processors, in {time.monotonic() - self.began:.0f} s")
         for seconds, name in sorted(self.took, reverse=True):
             if seconds >= 5:
                 print(f"{seconds:7.0f} s  {name}")
@@ -669,6 +673,7 @@ def main():
     try:
         with scratch() as memory:
             for argument in arguments:
+                print(f"\n=== {argument} ({time.strftime('%H:%M:%S', time.gmtime())})", flush=True)
                 parts[argument](report, release, memory)
     except KeyboardInterrupt:
         report.failed.append(("interrupted", "the outcomes until then are above"))
