@@ -127,6 +127,8 @@ check-rules:
 	$(PYTHON) .ci/dependencies.py
 	$(PYTHON) .ci/modules.py --self-test
 	$(PYTHON) .ci/modules.py
+	$(PYTHON) .ci/extending.py --self-test
+	$(PYTHON) .ci/extending.py
 	$(PYTHON) .ci/unsafe.py --self-test
 	$(PYTHON) .ci/unsafe.py
 	$(PYTHON) .ci/links.py --self-test
