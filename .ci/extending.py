@@ -20,7 +20,7 @@ PAGE = "docs/extending.md"
 
 # heading -> the expression whose matches the section must know
 NAMES = {
-    "A metric": r"\b(?:Metric::(?:L2|Cosine|InnerProduct)|Reduction::(?:Normalised|Lifted))\b",
+    "A metric": r"\b(?:Metric::(?:Cosine|InnerProduct)|Reduction::(?:Normalised|Lifted))\b",
     "An element type": r"\bElement::(?:F32|F16|U8|I8)\b",
     "A tier": r"\bPlaceTier::[A-Z]\w+",
     "A page layout": r"\bLayout::[A-Z][a-z]\w+",
@@ -98,12 +98,12 @@ def self_test():
     page = "".join(f"## {heading}\n\nNone.\n" for heading in NAMES if heading != "A metric")
     page += "## A metric\n\n1. `crates/vector/src/metric.rs`, and `kernel/` beside it.\n2. `row.rs`.\n"
     right = {
-        "crates/vector/src/metric.rs": "Metric::L2",
-        "crates/vector/src/kernel/plain.rs": "Metric::L2",
+        "crates/vector/src/metric.rs": "Metric::Cosine",
+        "crates/vector/src/kernel/plain.rs": "Metric::Cosine",
         "crates/vector/src/row.rs": "",
-        "crates/layout/src/row.rs": "// Metric::L2",
-        "crates/layout/src/tests.rs": "Metric::L2",
-        "crates/layout/src/block.rs": "#[cfg(test)]\nmod tests {\n    Metric::L2\n}",
+        "crates/layout/src/row.rs": "// Metric::Cosine",
+        "crates/layout/src/tests.rs": "Metric::Cosine",
+        "crates/layout/src/block.rs": "#[cfg(test)]\nmod tests {\n    Metric::Cosine\n}",
     }
     assert faults(page, right) == [], faults(page, right)
     wrong = {

@@ -23,7 +23,6 @@
 
 #![forbid(unsafe_code)]
 
-mod advise;
 mod alike;
 mod bits;
 mod build;
@@ -68,7 +67,6 @@ mod update;
 mod verify;
 mod visited;
 
-pub use advise::{AdviseOptions, BoundBy, Candidate, advise};
 pub use alike::meant;
 pub use build::{
     BuildPlan, BuildReport, SpaceChoice, build, build_with_rows, check_build,
@@ -90,7 +88,7 @@ pub use lookup::Rows;
 pub use options::BuildOptions;
 pub use places::{Copies, Places, copies, remove_copies};
 pub use plan::MemoryPlan;
-pub use progress::{Progress, Silent};
+pub use progress::{Progress, Silent, Stage, WithinStage};
 pub use range::{Range, RangePlace, RangeResults};
 pub use recall::{
     Calibrated, Calibration, LiveRecall, QuerySource, RecallFound, RecallWatch, calibrate,
