@@ -55,7 +55,7 @@ AT_ONCE = [f"--test-threads={2 * (os.cpu_count() or 1)}"]
 WITHOUT_A_LIST = ["fuzz"]
 # If fewer tests of Rust passed, some were not run.
 TESTS_AT_LEAST = 1100
-CHECKS = ["check-format", "check-rules", "check-release"]
+CHECKS = ["check-format", "check-rules"]
 # The compiler with clippy's lints. `cargo clippy` starts it too, but only checks, so that each crate would be read twice.
 LINTING = {"RUSTC_WORKSPACE_WRAPPER": "clippy-driver"}
 RESULT = re.compile(r"^test (.+?)(?: - should panic)? \.\.\. (?:.* )?(ok|FAILED|ignored(?:, .*)?)$")
@@ -71,6 +71,8 @@ class Report:
         self.unsteady = []
         self.skipped = []
         self.took = []
+        # Whether the Python package is installed; None before the attempt.
+        self.packaged = None
         # Functions that judge ended programs, and repeat failed tests.
         self.unjudged = []
 
@@ -415,7 +417,7 @@ def built(release):
     return None if made.returncode else sorted(programs, key=lambda program: program.label), warnings
 
 
-def rust(report, release, memory):
+def rust(report, release, memory, with_python):
     began = time.monotonic()
     programs, warnings = built(release)
     report.step("compiling the tests", began)
@@ -439,11 +441,14 @@ def rust(report, release, memory):
         if untimed := [name for name in names if "by_the_clock::" not in name]:
             for jobs, more in zip((on_disk, others), program.jobs(report, untimed, memory)):
                 jobs.extend(more)
-    beside(on_disk, others)
+    # Each of these steps has long stretches on one core, and cargo runs one of them at a time.
+    by_cargo = [lambda _: make(report, "check-release"), lambda _: examples(report, release)]
+    if with_python:
+        by_cargo.append(lambda _: package(report))
+    beside(on_disk, others, by_cargo)
     report.settle()
     if report.passed < TESTS_AT_LEAST:
         report.failed.append(("the tests of Rust", f"only {report.passed} passed, so some were not run (TESTS_AT_LEAST)"))
-    examples(report, release)
     for program, names in timed:
         program.test(report, names, {}, ", one at a time", ["--test-threads=1"], None)
     report.settle()
@@ -461,11 +466,15 @@ def examples(report, release):
     found, texts = outcomes(output)
     report.passed += sum(outcome == "ok" for outcome in found.values())
     failed = [name for name, outcome in found.items() if outcome == "FAILED"]
-    if status:
+    report.step("the documentation and its examples", began)
+
+    def judge():
         again = run(command, environment=environment)[0] == 0
         for name in failed or ["cargo test --doc (make check-docs)"]:
             report.judged(name, texts.get(name) or output[-4000:], again)
-    report.step("the documentation and its examples", began)
+
+    if status:
+        report.unjudged.append(judge)
 
 
 def junit(path):
@@ -488,15 +497,24 @@ def venv():
     return pathlib.Path(os.environ.get("VENV", ROOT / ".venv")).resolve()
 
 
-def python(report, release, memory):
+def package(report):
+    """Installs the Python package, once."""
+    if report.packaged is not None:
+        return
     began = time.monotonic()
     # A verbose pip shows the compiler's output.
     status, output = run(["make", "python-package"], environment={**LINTING, "PIP_VERBOSE": "1"})
     report.step("the Python package", began)
     if warned := re.search(r"warning: `\S+` .* generated \d+ warning", output):
         report.failed.append(("a lint of the Python package (make check-lints)", output[: warned.end()][-8000:]))
+    report.packaged = status == 0
     if status:
         report.failed.append(("the Python package cannot be installed", output[-8000:]))
+
+
+def python(report, release, memory, with_python):
+    package(report)
+    if not report.packaged:
         return
     interpreter = venv() / "bin" / "python"
     with tempfile.TemporaryDirectory() as folder:
@@ -525,15 +543,19 @@ def python(report, release, memory):
         report.step("pytest", began)
 
 
-def check(report, release, memory):
+def make(report, target):
+    began = time.monotonic()
+    status, output = run(["make", target])
+    report.step(target, began)
+    if status:
+        report.failed.append((f"make {target}", output[-8000:]))
+    else:
+        report.passed += 1
+
+
+def check(report, release, memory, with_python):
     for target in CHECKS:
-        began = time.monotonic()
-        status, output = run(["make", target])
-        report.step(target, began)
-        if status:
-            report.failed.append((f"make {target}", output[-8000:]))
-        else:
-            report.passed += 1
+        make(report, target)
 
 
 def seeded():
@@ -674,7 +696,7 @@ def main():
         with scratch() as memory:
             for argument in arguments:
                 print(f"\n=== {argument} ({time.strftime('%H:%M:%S', time.gmtime())})", flush=True)
-                parts[argument](report, release, memory)
+                parts[argument](report, release, memory, "python" in arguments)
     except KeyboardInterrupt:
         report.failed.append(("interrupted", "the outcomes until then are above"))
     finally:
