@@ -50,10 +50,12 @@ test-python: ## the tests of the Python package, installed into .venv as a user 
 # crates compiled for those are used again.
 install-package = MATURIN_PEP517_ARGS="--profile dev --features testing" PATH="$(abspath $(1))/bin:$$PATH" "$(1)/bin/python" -m pip install --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall .
 
-# The package, and the command, which some of its tests start.
+# The package, and the command, which some of its tests start. `cargo build` would compile the command
+# with other features of its dependencies than `make test-rust` does. The tests of the command need the
+# same units as there, so cargo compiles only those that have changed.
 python-package: $(VENV)/ready
 	$(call install-package,$(VENV))
-	test -x "$(TARGET)/debug/stratann" || cargo build --locked --package stratann-cli
+	cargo test --no-run --locked --workspace --features stratann/testing --test command
 
 test-slow: ## the tests of Rust and Python, with those that take minutes (STRATANN_SLOW=1)
 	cargo check --locked --benches --manifest-path bench/kernels/Cargo.toml
