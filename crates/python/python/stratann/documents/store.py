@@ -251,7 +251,11 @@ class Documents:
         return Columns(index.columns, filterable=self._filterable, count=self.count, deleting=deleting)
 
     def _filter(self, index: Index, filter: FilterLike, deleting: bool = False) -> Union[Filter, str, None]:
-        """A filter, in which a dict compares keys of metadata, whatever the kinds of their values."""
+        """A filter, in which a dict compares keys of metadata, whatever the kinds of their values. A
+        text compares columns.
+        """
+        if isinstance(filter, str):
+            Columns(index.columns, deleting=deleting).check_text(filter)
         if not isinstance(filter, Mapping):
             return filter
         columns = Columns(index.columns, filterable=self._filterable, count=self.count, deleting=deleting, suggesting=True)
@@ -619,14 +623,23 @@ class Documents:
         raise TypeError(f"documents[{id!r}] was to be assigned; a document has its id itself. Call put([document])")
 
     def delete_matching(self, filter: FilterLike) -> int:
-        """Deletes the documents that match `filter`, and returns their number. None deletes all
-        documents. An empty text or dict is refused, since it is no filter.
+        """Deletes the documents that match `filter`, and returns their number. None and an empty
+        text or dict are refused, since they are no filter. `clear` deletes all documents.
         """
+        if filter is None:
+            raise TypeError("filter is None; a deletion needs a condition. Pass a filter, or call clear() to delete all documents")
+        return self._delete(lambda index: self._filter(index, filter, deleting=True))
+
+    def clear(self) -> int:
+        """Deletes all documents, and returns their number."""
+        return self._delete(lambda _: EVERYTHING)
+
+    def _delete(self, filter_of: Callable[[Index], Union[Filter, str, None]]) -> int:
         with self._handle.lock:
             if self.index() is None:
                 return 0
             index = self._handle.hold()
-            return 0 if index is None else index.delete(filter=EVERYTHING if filter is None else self._filter(index, filter, deleting=True)) or 0
+            return 0 if index is None else index.delete(filter=filter_of(index)) or 0
 
     def flush(self) -> None:
         """Makes every change durable. With the default durability, changes are durable already."""
