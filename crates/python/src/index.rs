@@ -655,7 +655,7 @@ impl Index {
         ids: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyList>> {
         let rows = self.beside(py, &arrays::ids_asked(ids, ANSWERS)?)?;
-        attributes::payloads(py, rows)
+        attributes::payloads(py, &rows)
     }
 
     /// Replaces all attributes and the payload of vectors that are in the index. Attributes and
@@ -1318,6 +1318,44 @@ impl Index {
     fn _built_with<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let options = self.inner()?.build_options().map_err(to_python)?;
         shape::arguments(py, &options)
+    }
+
+    /// For `stratann.documents`: the given attributes and the payload of each id, and with
+    /// `vectors` also `stratann.Rows`. All parts of a row are of one state.
+    fn _records<'py>(
+        &self,
+        py: Python<'py>,
+        ids: &Bound<'py, PyAny>,
+        names: Vec<String>,
+        vectors: bool,
+    ) -> PyResult<(
+        Bound<'py, PyList>,
+        Bound<'py, PyList>,
+        Option<Bound<'py, PyAny>>,
+    )> {
+        let ids = arrays::ids_asked(ids, ANSWERS)?;
+        let (found, mut rows) = match vectors {
+            true => {
+                let read = self.reading(py, |index, live| {
+                    let read = |progress: &dyn Progress| match live {
+                        Some(live) => live.vectors_with_rows(&ids, progress),
+                        None => index.vectors_with_rows(&ids, progress),
+                    };
+                    match ids.len() < WATCHED {
+                        true => py.detach(|| read(&Silent)).map_err(to_python),
+                        false => run(py, &Listener::new(None)?, read),
+                    }
+                });
+                let (found, rows) = read?;
+                (Some(lookups::rows(py, found)?), rows)
+            }
+            false => (None, self.beside(py, &ids)?),
+        };
+        for row in rows.iter_mut().flatten() {
+            row.attributes.retain(|name, _| names.contains(name));
+        }
+        let payload = attributes::payloads(py, &rows)?;
+        Ok((attributes::attributes(py, rows)?, payload, found))
     }
 
     /// Whether this object has made changes since it was last closed.

@@ -985,3 +985,27 @@ for at in range(0, 100_000, 7):
             assert found(documents, f"tags contains '{n}' and n == {n}") == [f"id {n}"]
         documents.put([document(100_001)])
         assert documents.search(vector(100_001), 1)[0][0].id == "id 100001"
+
+
+@pytest.mark.skipif(not hasattr(stratann._stratann, "_in_next_read"), reason="the module has nothing for tests")
+@pytest.mark.parametrize("changed", [False, True], ids=["closed", "open for changes"])
+@pytest.mark.parametrize("late", [vector(5), None], ids=["vector", "bare"])
+def test_a_document_that_is_replaced_while_it_is_read_is_no_mixture(tmp_path, late, changed):
+    states = Document("id 1", "old", {"n": 1}, vector(1)), Document("id 1", "new", {"n": 2}, late)
+    documents = Documents(tmp_path / "a.idx")
+    documents.put([states[0], document(2)])
+    if changed:
+        documents.put([document(3)])
+    else:
+        documents.close()
+    then = stratann._stratann._in_next_read
+    # Between the first and the second read of the call, if it reads twice.
+    then(lambda: then(lambda: documents.put([states[1]])))
+    try:
+        (found,) = documents.get(["id 1"], vectors=True)
+    finally:
+        then(lambda: None)
+    assert found in states
+    documents.put([states[1]])
+    assert documents.get(["id 1"], vectors=True) == [states[1]]
+    documents.close()

@@ -43,6 +43,7 @@ use serde::Serialize;
 use stratann_layout::inserts::BegunInsert;
 use stratann_tier::{Directory, Home, LockGuard, TierError, Volume, release_code_pages};
 
+pub(crate) use self::attributes::Meanwhile;
 use self::directly::direct_of;
 use self::reserved::Reserved;
 pub use self::resumable::{CutOff, CutOffInsert, Resumed};
