@@ -666,34 +666,6 @@ impl LiveIndex {
         Ok(found?.first().is_some_and(Option::is_some))
     }
 
-    /// Searches a batch of queries. The search sees the changes of all calls that have returned.
-    ///
-    /// # Errors
-    /// Fails as [`Index::search`] does.
-    pub fn search(
-        &self,
-        queries: &dyn VectorSource,
-        options: &SearchOptions,
-    ) -> Result<SearchResults, Error> {
-        self.search_observed(queries, options, &Silent)
-    }
-
-    /// Searches like [`search`](LiveIndex::search), and calls `progress` for each finished query.
-    /// `progress` may interrupt the batch.
-    ///
-    /// # Errors
-    /// Fails as [`Index::search_observed`] does.
-    pub fn search_observed(
-        &self,
-        queries: &dyn VectorSource,
-        options: &SearchOptions,
-        progress: &dyn Progress,
-    ) -> Result<SearchResults, Error> {
-        let found = self.search_unwatched(queries, options, progress)?;
-        self.has_served(queries, options, None);
-        Ok(found)
-    }
-
     /// Searches like [`search_observed`](LiveIndex::search_observed), but takes no samples for the
     /// measurement of recall.
     pub(crate) fn search_unwatched(
