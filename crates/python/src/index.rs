@@ -49,12 +49,18 @@ const NOTED: usize = 1_000;
 
 const SHOWN: usize = 5;
 
-/// Shows a warning if the target recall exceeds the recall that the index's measurement reached.
-fn warn_beyond(py: Python<'_>, index: &stratann::Index, options: &SearchOptions) -> PyResult<()> {
-    match index.beyond_measured(options).map_err(to_python)? {
-        Some(warning) => warn(py, &warning),
-        None => Ok(()),
+/// The largest list size of a query, or number of probes in a cluster index. Shows a warning if the
+/// target recall exceeds the recall that the index's measurement reached.
+pub fn longest_list(
+    py: Python<'_>,
+    index: &stratann::Index,
+    options: &SearchOptions,
+) -> PyResult<usize> {
+    let longest = index.longest_list(options).map_err(to_python)?;
+    if let Some(warning) = index.beyond_measured(options, longest) {
+        warn(py, &warning)?;
     }
+    Ok(longest)
 }
 
 /// Ids, the attributes and payloads to set for them, and the warnings that the user got.
@@ -321,10 +327,11 @@ impl Index {
         let beside = self.wanted(py, asked.attributes.as_ref(), asked.payload)?;
         let (results, options) = self.reading(py, |index, live| {
             let options = asked.options(k, Some(index))?;
-            warn_beyond(py, index, &options)?;
+            // In a cluster index, `list` is the number of probes.
+            let list = longest_list(py, index, &options)?;
             if rows.rows() == 0 {
                 check(index, live, &options, filter.as_ref())?;
-                return Ok((nothing(k), options));
+                return Ok((nothing(k), SearchOptions { list, ..options }));
             }
             let source = rows.source()?;
             let search = |progress: &dyn Progress| match (live, &filter) {
@@ -343,8 +350,6 @@ impl Index {
                 run(py, &Listener::new(None)?, search)?
             };
             (self.handle).has_served(&source, &options, filter.as_ref());
-            // In a cluster index, `list` is the number of probes.
-            let list = index.longest_list(&options).map_err(to_python)?;
             Ok((found, SearchOptions { list, ..options }))
         })?;
         let parts = match beside {
@@ -397,10 +402,12 @@ impl Index {
         let beside = this.wanted(py, asked.attributes.as_ref(), asked.payload)?;
         let (search, options) = this.reading(py, |index, live| {
             let options = asked.options(k, Some(index))?;
-            warn_beyond(py, index, &options)?;
+            // In a cluster index, `list` is the number of probes.
+            let list = longest_list(py, index, &options)?;
+            let shown = SearchOptions { list, ..options };
             if rows.rows() == 0 {
                 check(index, live, &options, filter.as_ref())?;
-                return Ok((asynchronous::Search::ended(nothing(k)), options));
+                return Ok((asynchronous::Search::ended(nothing(k)), shown));
             }
             let queries = Matrix::read(&rows.source()?).map_err(to_python)?;
             (this.handle).has_served(&queries, &options, filter.as_ref());
@@ -413,7 +420,7 @@ impl Index {
             };
             Ok((
                 asynchronous::Search::begun(asked.begin(py, index, live, 1)?),
-                options,
+                shown,
             ))
         })?;
         search.answered(
