@@ -108,7 +108,7 @@ pub use stratann_layout::LayoutError;
 pub use stratann_layout::attributes::{ColumnType, Row, Value};
 pub use stratann_tier::{
     Backend, DeviceKind, IoMode, RecordingAllocator, TierError, explain_aborts, peak_rss_bytes,
-    process_cpu_time, reset_peak_rss, share_arenas_under_a_limit,
+    process_cpu_time, reset_peak_rss, share_arenas_under_a_limit, start as start_thread,
 };
 pub use stratann_vector::{Element, InstructionSet, LowCodes, Metric, QuantizerError};
 pub use threads::processors;

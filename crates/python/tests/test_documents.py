@@ -1002,3 +1002,27 @@ def test_a_filter_text_for_a_key_with_values_of_several_kinds_warns_and_deletes_
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert documents.count("_stratann_id == 'ts'") == 0
+
+
+@pytest.mark.skipif(not hasattr(stratann._stratann, "_in_next_read"), reason="the module has nothing for tests")
+@pytest.mark.parametrize("changed", [False, True], ids=["closed", "open for changes"])
+@pytest.mark.parametrize("late", [vector(5), None], ids=["vector", "bare"])
+def test_a_document_that_is_replaced_while_it_is_read_is_no_mixture(tmp_path, late, changed):
+    states = Document("id 1", "old", {"n": 1}, vector(1)), Document("id 1", "new", {"n": 2}, late)
+    documents = Documents(tmp_path / "a.idx")
+    documents.put([states[0], document(2)])
+    if changed:
+        documents.put([document(3)])
+    else:
+        documents.close()
+    then = stratann._stratann._in_next_read
+    # Between the first and the second read of the call, if it reads twice.
+    then(lambda: then(lambda: documents.put([states[1]])))
+    try:
+        (found,) = documents.get(["id 1"], vectors=True)
+    finally:
+        then(lambda: None)
+    assert found in states
+    documents.put([states[1]])
+    assert documents.get(["id 1"], vectors=True) == [states[1]]
+    documents.close()

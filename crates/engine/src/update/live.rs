@@ -43,6 +43,7 @@ use serde::Serialize;
 use stratann_layout::inserts::BegunInsert;
 use stratann_tier::{Directory, Home, LockGuard, TierError, Volume, release_code_pages};
 
+pub(crate) use self::attributes::Meanwhile;
 use self::directly::direct_of;
 use self::reserved::Reserved;
 pub use self::resumable::{CutOff, CutOffInsert, Resumed};
@@ -663,34 +664,6 @@ impl LiveIndex {
             Ok(reading.contains(id, windows)?.then_some(()))
         });
         Ok(found?.first().is_some_and(Option::is_some))
-    }
-
-    /// Searches a batch of queries. The search sees the changes of all calls that have returned.
-    ///
-    /// # Errors
-    /// Fails as [`Index::search`] does.
-    pub fn search(
-        &self,
-        queries: &dyn VectorSource,
-        options: &SearchOptions,
-    ) -> Result<SearchResults, Error> {
-        self.search_observed(queries, options, &Silent)
-    }
-
-    /// Searches like [`search`](LiveIndex::search), and calls `progress` for each finished query.
-    /// `progress` may interrupt the batch.
-    ///
-    /// # Errors
-    /// Fails as [`Index::search_observed`] does.
-    pub fn search_observed(
-        &self,
-        queries: &dyn VectorSource,
-        options: &SearchOptions,
-        progress: &dyn Progress,
-    ) -> Result<SearchResults, Error> {
-        let found = self.search_unwatched(queries, options, progress)?;
-        self.has_served(queries, options, None);
-        Ok(found)
     }
 
     /// Searches like [`search_observed`](LiveIndex::search_observed), but takes no samples for the

@@ -440,30 +440,20 @@ class Documents:
         return wanted & (Filter(filter) if isinstance(filter, str) else filter)
 
     def _read(self, index: Index, ids: NDArray[numpy.uint64], vectors: bool) -> List[Optional[Document]]:
-        payload = index.payload(ids)
-        self._check_rows(index, [int(id) for id, held in zip(ids, payload) if not _is_document(held)])
-        bare = self._bare(index, ids)
-        by_id: Dict[int, Any] = {}
-        if vectors and len(ids):
-            rows = index.get(ids)
-            by_id = dict(zip(rows.ids.tolist(), rows.vectors))
-            # A document that was deleted since its payload was read is no document any more.
-            payload = [held if int(id) in by_id else None for id, held in zip(ids, payload)]
-        return [_document(held, None if int(id) in bare else by_id.get(int(id), UNREAD)) for id, held in zip(ids, payload)]
-
-    def _check_rows(self, index: Index, ids: List[int]) -> None:
-        """Raises StratannError if one of these ids, which have no document, is in the index."""
-        for id, row in zip(ids, index.attributes(ids) if ids else []):
-            if row is not None and ID not in row:
+        # One call reads all parts of a document in one state, even if the document is replaced
+        # meanwhile.
+        rows, payload, found = index._records(ids, [ID, BARE], vectors)
+        by_id: Dict[int, Any] = {} if found is None else dict(zip(found.ids.tolist(), found.vectors))
+        documents = []
+        for id, row, held in zip(ids.tolist(), rows, payload):
+            if not _is_document(held) and row is not None and ID not in row:
                 raise StratannError(
                     f"{index.path}: the vector with the id {id} has no document, since Documents did not write it. Delete it: "
                     f"with stratann.open(..) as index: index.delete(filter='not exists {ID}')"
                 )
-
-    def _bare(self, index: Index, ids: NDArray[numpy.uint64]) -> "set[int]":
-        if BARE not in index.columns:
-            return set()
-        return {int(id) for id, row in zip(ids, index.attributes(ids)) if row and row.get(BARE)}
+            bare = row is not None and row.get(BARE)
+            documents.append(_document(held, None if bare else by_id.get(id, UNREAD)))
+        return documents
 
     # Changes.
 
