@@ -145,15 +145,17 @@ def run(command, cwd=ROOT, environment=None, each_line=None):
         lines.put(None)
 
     threading.Thread(target=read, daemon=True).start()
-    said = []
+    said, ended = [], False
     try:
         while True:
             try:
                 line = lines.get(timeout=1)
             except queue.Empty:
-                # A child that outlives its program keeps the pipe open.
-                if program.poll() is not None:
+                # A child that outlives its program keeps the pipe open. The last lines may come just
+                # before the end is seen, so only a second silence ends the reading.
+                if ended:
                     break
+                ended = program.poll() is not None
                 if time.monotonic() - heard > SILENT_AT_MOST:
                     said.append(f"killed: no output for {SILENT_AT_MOST} s (SILENT_AT_MOST in .ci/tests.py)\n")
                     break

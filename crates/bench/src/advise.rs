@@ -15,7 +15,7 @@
 //! Without queries of the caller, rows of the collection serve as queries. Rows may be harder to
 //! find: on photo-sift, clusters need 1.7 times as many probes for rows as for queries.
 //!
-//! The cost of a query is its CPU time in memory, the CPU time of its requests ([`request_cpu`]),
+//! The cost of a query is its CPU time in memory, the CPU time of its requests (`request_cpu`),
 //! and the time of the device's model for its reads. Queries that take
 //! turns on a thread hide latency (§5 of the paper on second-tier memory). So
 //!
@@ -26,7 +26,7 @@
 //! ```
 //!
 //! The number of reads for the same recall grows linearly with the logarithm of the number of rows,
-//! at a rate of each preset ([`Growth`]). `bench/advise.py` compares the results with measurements.
+//! at a rate of each preset (`Growth`). `bench/advise.py` compares the results with measurements.
 
 mod growth;
 
