@@ -433,6 +433,20 @@ impl Filter {
         self.0.to_string()
     }
 
+    /// The names of the columns that the filter tests, each once.
+    #[getter]
+    fn columns(&self) -> Vec<String> {
+        let names = self.0.columns();
+        names.into_iter().map(str::to_owned).collect()
+    }
+
+    /// Whether the filter has a negation: `not`, `!=`, `not in` or `== null`. Vectors without a
+    /// value in the column may then match.
+    #[getter]
+    fn negates(&self) -> bool {
+        self.0.negates()
+    }
+
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let text = PyString::new(py, &self.0.to_string()).repr()?;
         Ok(format!("stratann.Filter({text})"))

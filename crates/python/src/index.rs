@@ -17,7 +17,7 @@ use crate::arguments::{existing, no_attribute, places, shown};
 use crate::arrays::{self, ANSWERS, Rows, dtype_name};
 use crate::asynchronous;
 use crate::attributes::{self, Beside, Table};
-use crate::errors::{InUseError, changing, to_python};
+use crate::errors::{InUseError, OutdatedError, changing, to_python};
 use crate::handle::{Handle, Now};
 use crate::lookups;
 use crate::near;
@@ -1256,9 +1256,10 @@ impl Index {
             return Ok(false);
         }
         let outdated = || {
-            to_python(stratann::Error::Outdated {
-                path: self.path.clone(),
-            })
+            OutdatedError::new_err(format!(
+                "{}: this object changed an index that was removed or replaced, or it takes no more changes. Close it. Open it again with stratann.open",
+                shown(&self.path)
+            ))
         };
         if self.handle.has_changed()? {
             return Err(outdated());

@@ -717,6 +717,8 @@ def test_errors_leave_all_as_it_was(documents):
     for wrong, said in ((lambda: documents.search(vector(1), 0), "k is 0"), (lambda: documents.count("y == 1"), '"y"')):
         with pytest.raises(ValueError, match=said):
             wrong()
+    with pytest.raises(TypeError, match="k='3'; it is of another type. Pass a whole number"):
+        documents.search(vector(1), "3")
     with pytest.raises(ValueError, match="dimension is 0"):
         Documents("b.idx", dimension=0)
 
@@ -1002,6 +1004,10 @@ def test_a_filter_text_for_a_key_with_values_of_several_kinds_warns_and_deletes_
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert documents.count("_stratann_id == 'ts'") == 0
+        assert documents.count('_stratann_id == "about ts"') == 0
+        assert documents.count("ts >= 1000 or `_stratann_integer:ts` >= 1000") == 2
+    with pytest.warns(RuntimeWarning, match="'ts'"):
+        assert documents.delete_matching("ts < 0 and exists ts") == 0
 
 
 @pytest.mark.skipif(not hasattr(stratann._stratann, "_in_next_read"), reason="the module has nothing for tests")

@@ -441,13 +441,10 @@ impl LiveIndex {
             // Changes never go to copies at other places, since other processes may share these
             // copies.
             index.volume().check_path(index.path())?;
-            return Self::open_lent(
-                index.path(),
-                index.opener().options(),
-                options,
-                index.lent(),
-                progress,
-            );
+            let (path, open) = (index.path(), index.opener());
+            let live = Self::open_lent(path, open.options(), options, index.lent(), progress)?;
+            index.check_same_form(&live.index())?;
+            return Ok(live);
         }
         let lock = index.volume().lock()?;
         let manifest = stored::manifest(&**index.volume())?;
@@ -465,9 +462,9 @@ impl LiveIndex {
         }
         let (volume, opener) = (index.volume().clone(), index.opener());
         let (path, open, lent) = (index.path(), opener.options(), index.lent());
-        let index = Index::open_for_changes(volume.clone(), path, open, lent, progress)?;
-        let index = Arc::new(index);
-        Self::start(lock, volume, index, options, progress)
+        let newer = Index::open_for_changes(volume.clone(), path, open, lent, progress)?;
+        index.check_same_form(&newer)?;
+        Self::start(lock, volume, Arc::new(newer), options, progress)
     }
 
     fn start(

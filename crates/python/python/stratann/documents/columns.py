@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import datetime
 import math
-import re
 import warnings
 from typing import Any, Callable, ClassVar, Dict, Iterable, List, Mapping, Optional, Tuple
 
@@ -222,17 +221,19 @@ class Columns:
         only the values in the column of that name. Raises ValueError if the text is for a deletion
         and has a negation, which also matches the values of other types.
         """
-        bare = re.sub(r"'[^']*'", "''", text)
-        for key in self.keys():
+        asked = Filter(text)
+        others = {name.split(":", 1)[-1] for name in asked.columns if name.startswith(RESERVED)}
+        for key in asked.columns:
             kinds = self.kinds(key)
-            if len(kinds) < 2 or RESERVED in bare or not re.search(rf"(?<!\w){re.escape(key)}(?!\w)", bare):
+            # A text that names another column of the key is meant for columns.
+            if len(kinds) < 2 or key in others:
                 continue
             types = ", ".join(dict.fromkeys(_TYPES[kind] for kind in kinds))
             said = (
                 f"a filter text names the key {key!r}, which has values of several types ({types}); a text compares the values of one type only. "
                 f'Pass a dict, such as {{{key!r}: {{"$gte": 5}}}}, which compares all'
             )
-            if self._deleting and re.search(r"\bnot\b|!=|\bnull\b|\bexists\b", bare):
+            if self._deleting and asked.negates:
                 raise ValueError(said)
             warnings.warn(said, RuntimeWarning, stacklevel=4)
 

@@ -389,6 +389,8 @@ class Documents:
         vectors until k documents pass. `options` are arguments of `Index.search`: recall,
         list_size, ...
         """
+        if not isinstance(k, (int, numpy.integer)) or isinstance(k, bool):
+            raise TypeError(f"k={k!r}; it is of another type. Pass a whole number")
         if k < 1:
             raise ValueError(f"k is {k}; a search returns at least one result. Pass 1 or more")
         for name in _OF_TUPLE:
