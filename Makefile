@@ -50,10 +50,12 @@ test-python: ## the tests of the Python package, installed into .venv as a user 
 # crates compiled for those are used again.
 install-package = MATURIN_PEP517_ARGS="--profile dev --features testing" PATH="$(abspath $(1))/bin:$$PATH" "$(1)/bin/python" -m pip install --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall .
 
-# The package, and the command, which some of its tests start.
+# The package, and the command, which some of its tests start. `cargo build` would compile the command
+# with other features of its dependencies than `make test-rust` does. The tests of the command need the
+# same units as there, so cargo compiles only those that have changed.
 python-package: $(VENV)/ready
 	$(call install-package,$(VENV))
-	test -x "$(TARGET)/debug/stratann" || cargo build --locked --package stratann-cli
+	cargo test --no-run --locked --workspace --features stratann/testing --test command
 
 test-slow: ## the tests of Rust and Python, with those that take minutes (STRATANN_SLOW=1)
 	cargo check --locked --benches --manifest-path bench/kernels/Cargo.toml
@@ -103,16 +105,21 @@ test-ucx: ## memory servers and those of DistVS through UCX (RDMA), over its own
 	cargo test --locked --package stratann-tier --features ucx --lib -- remote::ucx
 	cargo test --locked --package stratann-node --features ucx --test ucx
 
-check: check-format check-rules check-lints check-docs ## format, lints, dependency direction, unsafe, links, words
+check: check-format check-rules check-lints check-release check-docs ## format, lints, dependency direction, unsafe, links, words
 
 check-format:
 	cargo fmt --all --check
 	cargo fmt --manifest-path bench/kernels/Cargo.toml --check
 
-# The second line checks the crates as in releases, without the feature for tests.
+# `make test` lints and documents the crates while it compiles and tests them (LINTING in
+# .ci/tests.py), and runs the other checks as they are here.
 check-lints:
-	cargo clippy --locked --workspace --all-targets -- -D warnings
-	cargo clippy --locked --package stratann-tier --package stratann-python -- -D warnings
+	cargo clippy --locked --workspace --all-targets --features stratann/testing -- -D warnings
+
+# Other crates differ in nothing without the feature for tests (.ci/dependencies.py), except for the hooks of
+# stratann-python, which `make test-wheel` compiles without it.
+check-release:
+	cargo check --locked --package stratann-tier --lib
 
 check-docs:
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --lib --no-deps --features stratann-tier/testing
@@ -122,6 +129,8 @@ check-rules:
 	$(PYTHON) .ci/dependencies.py
 	$(PYTHON) .ci/modules.py --self-test
 	$(PYTHON) .ci/modules.py
+	$(PYTHON) .ci/extending.py --self-test
+	$(PYTHON) .ci/extending.py
 	$(PYTHON) .ci/unsafe.py --self-test
 	$(PYTHON) .ci/unsafe.py
 	$(PYTHON) .ci/links.py --self-test

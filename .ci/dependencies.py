@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that the dependencies between the crates point one way.
+"""Checks that the dependencies between the crates point one way, and that only tests use code for tests.
 
     python3 .ci/dependencies.py              reads `cargo metadata` of this workspace.
     python3 .ci/dependencies.py --self-test  tests the check itself.
@@ -15,6 +15,8 @@ A new crate gets a row in ALLOWED before it gets a dependency.
 """
 
 import json
+import pathlib
+import re
 import subprocess
 import sys
 
@@ -80,6 +82,36 @@ def turned_on(name, features):
     }
 
 
+def for_tests(path):
+    """Whether only tests compile this file: by its name, or since a module above it is `cfg(test)`."""
+    parts = path.parts
+    if "tests" in parts or path.name == "tests.rs":
+        return True
+    module = path.parent if path.name in ("mod.rs", "lib.rs", "main.rs") else path.with_suffix("")
+    if module.name == "src":
+        return False
+    above = module.parent
+    for parent in (above / "mod.rs", above / "lib.rs", above / "main.rs", above.with_suffix(".rs")):
+        if parent.exists() and re.search(rf"^(?:pub(?:\(.*?\))? )?mod {module.name};", parent.read_text(), re.MULTILINE):
+            gated = re.search(rf"#\[cfg\(test\)\]\n(?:pub(?:\(.*?\))? )?mod {module.name};", parent.read_text())
+            return bool(gated) or for_tests(parent)
+    return False
+
+
+def hooks(path, text):
+    """Uses of `stratann_tier::testing` outside of tests. Without the feature, they would not compile."""
+    return [
+        f"{path}:{text[: found.start()].count(chr(10)) + 1}: stratann_tier::testing is for tests. Use it below #[cfg(test)]"
+        for found in re.finditer(r"^(?!\s*//).*tier::testing\b", text, re.MULTILINE)
+        if "#[cfg(test)]" not in text[: found.start()]
+    ]
+
+
+def uses_of_hooks():
+    files = (path for path in pathlib.Path("crates").glob("*/src/**/*.rs") if path.parts[1] != "tier")
+    return [line for path in sorted(files) if not for_tests(path) for line in hooks(path, path.read_text())]
+
+
 def workspace():
     text = subprocess.run(
         ["cargo", "metadata", "--format-version", "1", "--no-deps"], check=True, stdout=subprocess.PIPE
@@ -128,6 +160,9 @@ def self_test():
     edge = {("stratann-tier", "normal", "testing")}
     assert turned_on("stratann", {"default": ["stratann-tier/testing"]}) == edge
     assert turned_on("stratann-tier", {"default": ["testing"]}) == edge
+    use = "use stratann_tier::testing::SimVolume;\n"
+    assert len(hooks("a.rs", f"//! Text.\n{use}")) == 1
+    assert hooks("a.rs", f"#[cfg(test)]\nmod tests {{\n    {use}}}\n") == hooks("a.rs", f"// {use}") == []
     print(f"dependencies.py: {len(wrong)} wrong edges found, none in a right tree")
 
 
@@ -136,7 +171,7 @@ def main():
         return self_test()
     if sys.argv[1:]:
         sys.exit(__doc__)
-    lines = faults(workspace())
+    lines = faults(workspace()) + uses_of_hooks()
     for line in lines:
         print(f"error: {line}", file=sys.stderr)
     sys.exit(1 if lines else 0)

@@ -43,7 +43,7 @@ def commands(names):
     found, unknown = [], []
     rust = [name for name in names if ".py" not in name]
     if rust:
-        programs = tests.built(release=False) or sys.exit("error: the tests do not compile")
+        programs = tests.built(release=False)[0] or sys.exit("error: the tests do not compile")
         lists = [(program, program.tests() or []) for program in programs]
         unknown += [name for name in rust if not any(name in test for _, listed in lists for test in listed)]
         for program, listed in lists:

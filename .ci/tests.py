@@ -18,6 +18,7 @@ import os
 import pathlib
 import queue
 import re
+import resource
 import secrets
 import shutil
 import signal
@@ -54,7 +55,9 @@ AT_ONCE = [f"--test-threads={2 * (os.cpu_count() or 1)}"]
 WITHOUT_A_LIST = ["fuzz"]
 # If fewer tests of Rust passed, some were not run.
 TESTS_AT_LEAST = 1100
-CHECKS = ["check-format", "check-rules", "check-lints", "check-docs"]
+CHECKS = ["check-format", "check-rules"]
+# The compiler with clippy's lints. `cargo clippy` starts it too, but only checks, so that each crate would be read twice.
+LINTING = {"RUSTC_WORKSPACE_WRAPPER": "clippy-driver"}
 RESULT = re.compile(r"^test (.+?)(?: - should panic)? \.\.\. (?:.* )?(ok|FAILED|ignored(?:, .*)?)$")
 
 
@@ -62,11 +65,14 @@ class Report:
     """A name for each check and test, and a text for each failed or unsteady one."""
 
     def __init__(self):
+        self.began = time.monotonic()
         self.passed = 0
         self.failed = []
         self.unsteady = []
         self.skipped = []
         self.took = []
+        # Whether the Python package is installed; None before the attempt.
+        self.packaged = None
         # Functions that judge ended programs, and repeat failed tests.
         self.unjudged = []
 
@@ -86,6 +92,8 @@ class Report:
 
     def verdict(self):
         print("\n=== times")
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        print(f"{used.ru_utime + used.ru_stime:7.0f} s of processors, in {time.monotonic() - self.began:.0f} s")
         for seconds, name in sorted(self.took, reverse=True):
             if seconds >= 5:
                 print(f"{seconds:7.0f} s  {name}")
@@ -137,15 +145,17 @@ def run(command, cwd=ROOT, environment=None, each_line=None):
         lines.put(None)
 
     threading.Thread(target=read, daemon=True).start()
-    said = []
+    said, ended = [], False
     try:
         while True:
             try:
                 line = lines.get(timeout=1)
             except queue.Empty:
-                # A child that outlives its program keeps the pipe open.
-                if program.poll() is not None:
+                # A child that outlives its program keeps the pipe open. The last lines may come just
+                # before the end is seen, so only a second silence ends the reading.
+                if ended:
                     break
+                ended = program.poll() is not None
                 if time.monotonic() - heard > SILENT_AT_MOST:
                     said.append(f"killed: no output for {SILENT_AT_MOST} s (SILENT_AT_MOST in .ci/tests.py)\n")
                     break
@@ -383,28 +393,37 @@ def optimised(release):
 
 
 def built(release):
-    """`None` if the compilation failed."""
-    command = ["cargo", "test", "--no-run", "--locked", *PACKAGES, "--message-format=json-render-diagnostics"]
+    """The programs, and the warnings of the compiler and of clippy. The programs are `None` if the
+    compilation failed.
+    """
+    command = ["cargo", "test", "--no-run", "--locked", *PACKAGES, "--message-format=json"]
     made = subprocess.run(
-        command + optimised(release), cwd=ROOT, stdout=subprocess.PIPE, stderr=None, text=True
+        command + optimised(release), cwd=ROOT, stdout=subprocess.PIPE, stderr=None, text=True, env={**os.environ, **LINTING}
     )
-    if made.returncode:
-        return None
-    programs = []
+    programs, warnings = [], []
     for line in made.stdout.splitlines():
         message = json.loads(line)
+        if message.get("reason") == "compiler-message":
+            text = message["message"]["rendered"]
+            if message["message"]["level"] == "warning":
+                # A library is compiled twice: for other crates, and with its tests.
+                if text not in warnings:
+                    warnings.append(text)
+            else:
+                print(text, file=sys.stderr, flush=True)
         if message.get("reason") == "compiler-artifact" and message["profile"]["test"] and message["executable"]:
             folder = pathlib.Path(message["manifest_path"]).parent
             kind = "" if "test" in message["target"]["kind"] else " unit"
             label = f"{folder.name}{kind} {message['target']['name']}"
             programs.append(Program(label, message["executable"], folder))
-    return sorted(programs, key=lambda program: program.label)
+    return None if made.returncode else sorted(programs, key=lambda program: program.label), warnings
 
 
-def rust(report, release, memory):
+def rust(report, release, memory, with_python):
     began = time.monotonic()
-    programs = built(release)
+    programs, warnings = built(release)
     report.step("compiling the tests", began)
+    report.failed.extend(("a lint (make check-lints)", text) for text in warnings)
     if programs is None:
         report.failed.append(("the tests do not compile", "the errors of the compiler are above"))
         return
@@ -424,30 +443,40 @@ def rust(report, release, memory):
         if untimed := [name for name in names if "by_the_clock::" not in name]:
             for jobs, more in zip((on_disk, others), program.jobs(report, untimed, memory)):
                 jobs.extend(more)
-    beside(on_disk, others)
+    # Each of these steps has long stretches on one core, and cargo runs one of them at a time.
+    by_cargo = [lambda _: make(report, "check-release"), lambda _: examples(report, release)]
+    if with_python:
+        by_cargo.append(lambda _: package(report))
+    beside(on_disk, others, by_cargo)
     report.settle()
     if report.passed < TESTS_AT_LEAST:
         report.failed.append(("the tests of Rust", f"only {report.passed} passed, so some were not run (TESTS_AT_LEAST)"))
-    examples(report, release)
     for program, names in timed:
         program.test(report, names, {}, ", one at a time", ["--test-threads=1"], None)
     report.settle()
 
 
 def examples(report, release):
-    """Only cargo can run these examples."""
+    """Only cargo can run these examples. The same program documents the crates, and finds broken
+    links.
+    """
     command = ["cargo", "test", "--doc", "--locked", *PACKAGES, *optimised(release)]
-    print("\n--- examples in the documentation", flush=True)
+    print("\n--- the documentation of the crates, and its examples", flush=True)
     began = time.monotonic()
-    status, output = run(command + ["--no-fail-fast"])
+    environment = {**LINTING, "RUSTDOC": str(ROOT / ".ci" / "rustdoc.py")}
+    status, output = run(command + ["--no-fail-fast"], environment=environment)
     found, texts = outcomes(output)
     report.passed += sum(outcome == "ok" for outcome in found.values())
     failed = [name for name, outcome in found.items() if outcome == "FAILED"]
-    if status:
-        again = run(command)[0] == 0
-        for name in failed or ["cargo test --doc"]:
+    report.step("the documentation and its examples", began)
+
+    def judge():
+        again = run(command, environment=environment)[0] == 0
+        for name in failed or ["cargo test --doc (make check-docs)"]:
             report.judged(name, texts.get(name) or output[-4000:], again)
-    report.step("examples in the documentation", began)
+
+    if status:
+        report.unjudged.append(judge)
 
 
 def junit(path):
@@ -470,12 +499,24 @@ def venv():
     return pathlib.Path(os.environ.get("VENV", ROOT / ".venv")).resolve()
 
 
-def python(report, release, memory):
+def package(report):
+    """Installs the Python package, once."""
+    if report.packaged is not None:
+        return
     began = time.monotonic()
-    status, output = run(["make", "python-package"])
+    # A verbose pip shows the compiler's output.
+    status, output = run(["make", "python-package"], environment={**LINTING, "PIP_VERBOSE": "1"})
     report.step("the Python package", began)
+    if warned := re.search(r"warning: `\S+` .* generated \d+ warning", output):
+        report.failed.append(("a lint of the Python package (make check-lints)", output[: warned.end()][-8000:]))
+    report.packaged = status == 0
     if status:
         report.failed.append(("the Python package cannot be installed", output[-8000:]))
+
+
+def python(report, release, memory, with_python):
+    package(report)
+    if not report.packaged:
         return
     interpreter = venv() / "bin" / "python"
     with tempfile.TemporaryDirectory() as folder:
@@ -504,15 +545,19 @@ def python(report, release, memory):
         report.step("pytest", began)
 
 
-def check(report, release, memory):
+def make(report, target):
+    began = time.monotonic()
+    status, output = run(["make", target])
+    report.step(target, began)
+    if status:
+        report.failed.append((f"make {target}", output[-8000:]))
+    else:
+        report.passed += 1
+
+
+def check(report, release, memory, with_python):
     for target in CHECKS:
-        began = time.monotonic()
-        status, output = run(["make", target])
-        report.step(target, began)
-        if status:
-            report.failed.append((f"make {target}", output[-8000:]))
-        else:
-            report.passed += 1
+        make(report, target)
 
 
 def seeded():
@@ -642,7 +687,7 @@ def main():
     if arguments == ["--self-test"]:
         return self_test()
     if arguments == ["--compile"]:
-        sys.exit(built(release) is None)
+        sys.exit(built(release)[0] is None)
     parts = {"check": check, "rust": rust, "python": python}
     if not arguments or any(argument not in parts for argument in arguments):
         sys.exit(__doc__)
@@ -652,7 +697,8 @@ def main():
     try:
         with scratch() as memory:
             for argument in arguments:
-                parts[argument](report, release, memory)
+                print(f"\n=== {argument} ({time.strftime('%H:%M:%S', time.gmtime())})", flush=True)
+                parts[argument](report, release, memory, "python" in arguments)
     except KeyboardInterrupt:
         report.failed.append(("interrupted", "the outcomes until then are above"))
     finally:

@@ -10,10 +10,12 @@
 //! tables.rs   the result for a terminal
 //! plot.rs     reads and queries a second across recall or memory, live updates over time, as SVG
 //! machine.rs  the machine
+//! advise.rs   the presets that suit a collection and a device (`stratann advise`)
 //! ```
 
 #![forbid(unsafe_code)]
 
+pub mod advise;
 pub mod budget;
 pub mod job;
 pub mod live;

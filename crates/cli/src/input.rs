@@ -5,7 +5,8 @@ use std::io::Write;
 use std::path::Path;
 
 use stratann::{
-    JsonColumns, JsonRows, NoRows, Outline, Progress, RowSource, Silent, VectorFile, VectorSource,
+    DataError, JsonColumns, JsonRows, NoRows, Outline, Progress, RowSource, Silent, VectorFile,
+    VectorSource,
 };
 use stratann_terminal::failure::Failure;
 
@@ -117,7 +118,7 @@ impl Files<'_> {
         if parquet::is_named(self.vectors) {
             return Err(without_column(self.vectors));
         }
-        let vectors = VectorFile::open_even_empty(self.vectors)?;
+        let vectors = VectorFile::open_even_empty(self.vectors).map_err(or_parquet)?;
         let columns = self.rows.columns();
         let rows = self.rows.attributes.as_deref();
         if rows.is_some_and(parquet::is_one) {
@@ -201,7 +202,10 @@ impl<'a> Vectors<'a> {
         let Some(column) = self.parquet() else {
             return match parquet::is_named(self.file) {
                 true => Err(without_column(self.file)),
-                false => Ok((Box::new(VectorFile::open(self.file)?), None)),
+                false => {
+                    let vectors = VectorFile::open(self.file).map_err(or_parquet)?;
+                    Ok((Box::new(vectors), None))
+                }
             };
         };
         let folder = std::env::temp_dir();
@@ -251,6 +255,22 @@ fn none_in(file: &Path, column: &str) -> Failure {
         "{}: column {column:?} has no vectors",
         file.display()
     ))
+}
+
+/// Adds Parquet, which only the command reads, to the formats that an error of the engine lists.
+fn or_parquet(error: DataError) -> DataError {
+    match error {
+        DataError::Extension {
+            file,
+            found,
+            expected,
+        } => DataError::Extension {
+            file,
+            found,
+            expected: format!("{expected} .parquet (with --vectors COLUMN)"),
+        },
+        error => error,
+    }
 }
 
 fn without_column(file: &Path) -> Failure {

@@ -32,12 +32,12 @@ pub fn read(
     let failed = |action: &str, error| Failure::file(action, path, &error);
     let (sender, parts) = sync_channel(1);
     let pipe = path.to_owned();
-    std::thread::Builder::new()
-        .spawn(move || match pipe.as_os_str() == "-" {
-            true => send_parts(std::io::stdin(), &sender),
-            false => open_and_send(&pipe, &sender),
-        })
-        .map_err(|error| failed("read", error))?;
+    let send = move || match pipe.as_os_str() == "-" {
+        true => send_parts(std::io::stdin(), &sender),
+        false => open_and_send(&pipe, &sender),
+    };
+    let started = stratann::start_thread(std::thread::Builder::new(), send);
+    started.map_err(|error| failed("read", error))?;
     loop {
         if interrupted() {
             return Err(Error::Interrupted.into());

@@ -7,7 +7,7 @@
 pub enum CodecError {
     /// The bytes end before the end of the code.
     #[error(
-        "{what}: the code is longer than the {found} bytes found; the bytes are truncated or damaged. Restore the file from a copy"
+        "{what}: the code is longer than the {found} bytes found; the bytes are truncated or damaged. Run `stratann verify`, then `stratann repair`, or restore a copy"
     )]
     Truncated {
         /// The item whose bytes were decoded.
@@ -17,7 +17,7 @@ pub enum CodecError {
     },
     /// A field has a value that no encoder writes.
     #[error(
-        "{what}: {found} found, {expected} expected; the bytes are damaged, or were coded with another model. Restore the file from a copy"
+        "{what}: {found} found, {expected} expected; the bytes are damaged, or were coded with another model. Run `stratann verify`, then `stratann repair`, or restore a copy"
     )]
     Malformed {
         /// The field.
@@ -29,7 +29,7 @@ pub enum CodecError {
     },
     /// A slice does not have the length that the model requires.
     #[error(
-        "{what}: {found} bytes found, {expected} expected; the bytes are damaged, or belong to another model. Restore the file from a copy, or use its model"
+        "{what}: {found} bytes found, {expected} expected; the bytes are damaged, or belong to another model. Run `stratann verify`, then `stratann repair`, or restore a copy"
     )]
     Length {
         /// The contents of the slice.

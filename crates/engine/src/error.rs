@@ -137,6 +137,16 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
+    /// Another index is now in the directory of the index, and its vectors have another form.
+    #[error("{}: an index of {found} has replaced the index of {opened} that was opened here. Open the new index (in Python stratann.open(path))", path.display())]
+    OtherIndex {
+        /// The directory.
+        path: PathBuf,
+        /// The form of the opened index: dimension, element type and metric, in words.
+        opened: String,
+        /// The form of the index that is now in the directory.
+        found: String,
+    },
     /// An index changed too fast for the call to copy, export or measure a snapshot of it.
     #[error("{}: {what}. {remedy}", path.display())]
     Restless {
@@ -373,7 +383,7 @@ impl Error {
                 ErrorKind::Damaged
             }
             Self::Layout(_) | Self::Codec { .. } => ErrorKind::Damaged,
-            Self::Outdated { .. } => ErrorKind::Outdated,
+            Self::Outdated { .. } | Self::OtherIndex { .. } => ErrorKind::Outdated,
             Self::Restless { .. } | Self::Crowded { .. } => ErrorKind::InUse,
             Self::Halted { .. } => ErrorKind::Halted,
             Self::Undurable { .. } => ErrorKind::Undurable,

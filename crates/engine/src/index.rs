@@ -313,6 +313,19 @@ impl Index {
         path: &Path,
         manifest: Manifest,
         options: &OpenOptions,
+        loads: (Arc<Shared>, &dyn Progress),
+        divide: impl FnOnce(&Needs) -> Result<MemoryPlan, Error>,
+    ) -> Result<Self, Error> {
+        let files = (volume.clone(), manifest.clone());
+        let opened = Self::assemble_files(volume, path, manifest, options, loads, divide);
+        opened.map_err(|error| stored::missing_is_damage(error, &*files.0, &files.1))
+    }
+
+    fn assemble_files(
+        volume: Arc<dyn Volume>,
+        path: &Path,
+        manifest: Manifest,
+        options: &OpenOptions,
         (shared, progress): (Arc<Shared>, &dyn Progress),
         divide: impl FnOnce(&Needs) -> Result<MemoryPlan, Error>,
     ) -> Result<Self, Error> {
@@ -506,6 +519,27 @@ impl Index {
         let now = stored::manifest(&*self.volume)?;
         let number = now.log_from.number;
         Ok(now == self.manifest && log_bytes(&*self.volume, number)? == self.logged)
+    }
+
+    /// Checks that `newer`, opened from the same directory after this index, has vectors of the
+    /// same form. If it has not, another index has replaced this one.
+    ///
+    /// # Errors
+    /// [`Error::OtherIndex`]: the dimension, the element type or the metric differs.
+    pub fn check_same_form(&self, newer: &Index) -> Result<(), Error> {
+        let form = |index: &Index| (index.dim(), index.element(), index.metric());
+        if form(self) == form(newer) {
+            return Ok(());
+        }
+        let in_words = |index: &Index| {
+            let (dim, element, metric) = form(index);
+            format!("{dim} dimensions, {element}, {metric}")
+        };
+        Err(Error::OtherIndex {
+            path: self.path.clone(),
+            opened: in_words(self),
+            found: in_words(newer),
+        })
     }
 
     /// The number of vectors in the checkpoint, including vectors that were deleted after the

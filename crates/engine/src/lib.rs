@@ -23,7 +23,6 @@
 
 #![forbid(unsafe_code)]
 
-mod advise;
 mod alike;
 mod bits;
 mod build;
@@ -68,7 +67,6 @@ mod update;
 mod verify;
 mod visited;
 
-pub use advise::{AdviseOptions, BoundBy, Candidate, advise};
 pub use alike::meant;
 pub use build::{
     BuildPlan, BuildReport, SpaceChoice, build, build_with_rows, check_build,
@@ -90,7 +88,7 @@ pub use lookup::Rows;
 pub use options::BuildOptions;
 pub use places::{Copies, Places, copies, remove_copies};
 pub use plan::MemoryPlan;
-pub use progress::{Progress, Silent};
+pub use progress::{Progress, Silent, Stage, WithinStage};
 pub use range::{Range, RangePlace, RangeResults};
 pub use recall::{
     Calibrated, Calibration, LiveRecall, QuerySource, RecallFound, RecallWatch, calibrate,
@@ -110,7 +108,7 @@ pub use stratann_layout::LayoutError;
 pub use stratann_layout::attributes::{ColumnType, Row, Value};
 pub use stratann_tier::{
     Backend, DeviceKind, IoMode, RecordingAllocator, TierError, explain_aborts, peak_rss_bytes,
-    process_cpu_time, reset_peak_rss, share_arenas_under_a_limit,
+    process_cpu_time, reset_peak_rss, share_arenas_under_a_limit, start as start_thread,
 };
 pub use stratann_vector::{Element, InstructionSet, LowCodes, Metric, QuantizerError};
 pub use threads::processors;

@@ -403,7 +403,8 @@ impl Places {
         }
     }
 
-    pub(crate) fn in_memory(layout: Layout) -> Self {
+    /// Copies in memory of all roles of a layout.
+    pub fn in_memory(layout: Layout) -> Self {
         let roles = Placed::ALL.into_iter().filter(|role| role.is_of(layout));
         let in_memory = |role| Place {
             role,

@@ -34,7 +34,7 @@ impl Progress for Silent {
 }
 
 /// Reports no stages. An interruption of the outer work interrupts the inner work.
-pub(crate) struct WithinStage<'a>(pub(crate) &'a dyn Progress);
+pub struct WithinStage<'a>(pub &'a dyn Progress);
 
 impl Progress for WithinStage<'_> {
     fn begin(&self, _stage: &str, _total: u64) {}
@@ -48,13 +48,14 @@ impl Progress for WithinStage<'_> {
     }
 }
 
-/// A drop ends the stage.
-pub(crate) struct Stage<'a> {
+/// A stage of work. A drop ends the stage.
+pub struct Stage<'a> {
     progress: &'a dyn Progress,
 }
 
 impl<'a> Stage<'a> {
-    pub(crate) fn begin(progress: &'a dyn Progress, stage: &str, total: u64) -> Stage<'a> {
+    /// Begins a stage of `total` steps.
+    pub fn begin(progress: &'a dyn Progress, stage: &str, total: u64) -> Stage<'a> {
         progress.begin(stage, total);
         Stage { progress }
     }

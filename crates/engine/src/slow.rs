@@ -74,9 +74,9 @@ pub(crate) fn each_crash(
             crashed.volume = before.fork();
             crashed.volume.fail_after(at, Failure::Crash);
             crashed.acknowledged = 0;
+            // Threads may order the operations of this run otherwise, so the number of
+            // acknowledgements before the crash may differ from `done`.
             work(&crashed.volume, &mut || crashed.acknowledged += 1);
-            // If a call ignores failures of its last operations, it acknowledges its work anyway.
-            assert!(crashed.acknowledged >= done, "operation {at}");
         }
         check(crashed);
     }

@@ -6,7 +6,7 @@ mod streams;
 
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{FileEntry, FileKind, LayoutError, Manifest};
-use stratann_tier::Volume;
+use stratann_tier::{TierError, Volume};
 
 pub use self::place::vectors_in;
 pub(crate) use self::place::{
@@ -97,6 +97,21 @@ pub(crate) fn of_another_index(volume: &dyn Volume, entry: &FileEntry) -> Error 
         &entry.name,
         "its header is not the header that the MANIFEST names, so it is a file of another index",
     )
+}
+
+/// If the error is that a file of the manifest is missing, returns the error of a damaged index. If
+/// the index has another manifest by now, or none, the error stays as it is.
+pub(crate) fn missing_is_damage(error: Error, volume: &dyn Volume, read: &Manifest) -> Error {
+    let Error::Tier(TierError::Missing { place, .. }) = &error else {
+        return error;
+    };
+    let mut names = read.files.iter().map(|entry| &entry.name);
+    match names.find(|name| volume.place(name) == *place) {
+        Some(name) if manifest(volume).is_ok_and(|now| now == *read) => {
+            damaged(volume, name, "the file is missing")
+        }
+        _ => error,
+    }
 }
 
 pub(crate) fn name_of(volume: &dyn Volume, name: &str) -> String {

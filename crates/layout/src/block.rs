@@ -27,8 +27,8 @@ pub const BLOCK: usize = 4096;
 /// Bytes of a block without its checksum.
 pub const PAYLOAD: usize = BLOCK - 4;
 
-/// The checksum of a number and bytes. Never inlined: each crate that inlined it would compile all of
-/// crc-fast again.
+/// The checksum of a number and bytes. It is not inlined, because each crate that inlined it would
+/// compile crc-fast again.
 #[inline(never)]
 pub(crate) fn checksum(number: u64, bytes: &[u8]) -> u32 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);

@@ -9,7 +9,7 @@ pub enum LayoutError {
     /// The file, or the given piece of the file, ends too early.
     #[error(
         "{file}: truncated at offset {offset}; {expected} bytes expected, {found} found. \
-         Restore the file from a copy, or build the index again"
+         Run `stratann verify`, then `stratann repair`, or restore a copy"
     )]
     Truncated {
         /// The file.
@@ -24,7 +24,7 @@ pub enum LayoutError {
     /// The file is longer or shorter than its header or manifest says.
     #[error(
         "{file}: the file has {found} bytes; {expected} expected ({by}). \
-         Restore the file from a copy, or build the index again"
+         Run `stratann verify`, then `stratann repair`, or restore a copy"
     )]
     Length {
         /// The file.
@@ -39,7 +39,7 @@ pub enum LayoutError {
     /// The file is not a file of StratANN.
     #[error(
         "{file}: wrong magic {found:?} at offset {offset}; expected {expected:?}, so this is not \
-         a StratANN file. Give the path of an index, or restore the file from a copy"
+         a StratANN file. Run `stratann verify`, then `stratann repair`, or restore a copy"
     )]
     Magic {
         /// The file.
@@ -54,8 +54,8 @@ pub enum LayoutError {
     /// The stored checksum does not match the bytes.
     #[error(
         "{file}: checksum mismatch in the block at offset {offset}: {stored:#010x} stored, \
-         {computed:#010x} computed; the bytes are damaged or misplaced. Restore the file from a copy, or \
-         build the index again"
+         {computed:#010x} computed; the bytes are damaged or misplaced. \
+         Run `stratann verify`, then `stratann repair`, or restore a copy"
     )]
     Checksum {
         /// The file.
@@ -140,7 +140,7 @@ pub enum LayoutError {
     /// Bytes that must be zero are not zero.
     #[error(
         "{file}: reserved byte at offset {offset} is {found:#04x}; zero expected, so the file is damaged, or another \
-         program wrote it. Restore the file from a copy, or build the index again"
+         program wrote it. Run `stratann verify`, then `stratann repair`, or restore a copy"
     )]
     Reserved {
         /// The file.
@@ -152,7 +152,7 @@ pub enum LayoutError {
     },
     /// A field with an impossible value.
     #[error(
-        "{file}: {what} at offset {offset} is {found}; expected {expected}. Restore the file from a copy, or build the index again"
+        "{file}: {what} at offset {offset} is {found}; expected {expected}. Run `stratann verify`, then `stratann repair`, or restore a copy"
     )]
     Field {
         /// The file.

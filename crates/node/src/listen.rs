@@ -197,7 +197,7 @@ impl Listening {
     ) -> Result<(), NodeError> {
         let shared = self.shared.clone();
         let named = thread::Builder::new().name("stratann-listen".to_owned());
-        let listener = named.spawn(move || listen(accept, &shared));
+        let listener = stratann_tier::start(named, move || listen(accept, &shared));
         self.listeners.push(listener.map_err(NodeError::Thread)?);
         Ok(())
     }
@@ -289,7 +289,7 @@ impl Door {
                 attend(Stream::Local(theirs), number, &serving),
             )
         };
-        let thread = named.stack_size(STACK).spawn(serve)?;
+        let thread = stratann_tier::start(named.stack_size(STACK), serve)?;
         callers.clients.insert(number, closer);
         let mut threads = shared.threads();
         threads.retain(|thread| !thread.is_finished());
@@ -323,9 +323,8 @@ fn listen(accept: impl Fn() -> io::Result<Caller>, shared: &Arc<Shared>) {
         }
         let theirs = shared.clone();
         let named = thread::Builder::new().name(format!("stratann-client-{number}"));
-        let started = named
-            .stack_size(STACK)
-            .spawn(move || welcome(caller, number, &theirs));
+        let serve = move || welcome(caller, number, &theirs);
+        let started = stratann_tier::start(named.stack_size(STACK), serve);
         match started {
             Ok(thread) => {
                 let mut threads = shared.threads();

@@ -32,8 +32,7 @@ fn whole(value: &Bound<'_, PyAny>, argument: &str) -> PyResult<usize> {
             .map_or_else(|_| "?".into(), |shown| shown.to_string());
         match error.is_instance_of::<PyOverflowError>(py) {
             true => PyValueError::new_err(format!(
-                "{argument}={shown}; it is out of range. Pass a whole number from 0 to {}",
-                u64::MAX
+                "{argument}={shown}; it is out of range. Pass a positive whole number"
             )),
             false => PyTypeError::new_err(format!(
                 "{argument}={shown}; it is of another type. Pass a whole number"
@@ -146,6 +145,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("dim", "dimension"),
     ("element", "dtype"),
     ("space", "metric"),
+    ("exist_ok", "overwrite"),
     ("M", "degree"),
     ("m", "degree"),
     ("ef_construction", "build_list"),

@@ -193,11 +193,11 @@ pub fn attributes(py: Python<'_>, rows: Vec<Option<Row>>) -> PyResult<Bound<'_, 
 }
 
 /// A row without a payload has `None`.
-pub fn payloads(py: Python<'_>, rows: Vec<Option<Row>>) -> PyResult<Bound<'_, PyList>> {
+pub fn payloads<'py>(py: Python<'py>, rows: &[Option<Row>]) -> PyResult<Bound<'py, PyList>> {
     let loads = py.import("json")?.getattr("loads")?;
     let found = PyList::empty(py);
     for row in rows {
-        match row.and_then(|row| row.payload) {
+        match row.as_ref().and_then(|row| row.payload.as_ref()) {
             Some(text) => found.append(loads.call1((text,))?)?,
             None => found.append(py.None())?,
         }
@@ -283,7 +283,7 @@ impl Beside {
             parts.push((values, "AttributesOfResults", Some(names)));
         }
         if self.payload {
-            parts.push((payloads(py, rows)?, "PayloadsOfResults", None));
+            parts.push((payloads(py, &rows)?, "PayloadsOfResults", None));
         }
         let module = py.import("stratann.rows")?;
         let grouped =
@@ -431,6 +431,20 @@ impl Filter {
 
     fn __str__(&self) -> String {
         self.0.to_string()
+    }
+
+    /// The names of the columns that the filter tests, each once.
+    #[getter]
+    fn columns(&self) -> Vec<String> {
+        let names = self.0.columns();
+        names.into_iter().map(str::to_owned).collect()
+    }
+
+    /// Whether the filter has a negation: `not`, `!=`, `not in` or `== null`. Vectors without a
+    /// value in the column may then match.
+    #[getter]
+    fn negates(&self) -> bool {
+        self.0.negates()
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

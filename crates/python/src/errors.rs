@@ -145,6 +145,11 @@ pub fn said(error: &Error) -> String {
              resume=True to insert the others. To insert all of them again, call forget_cut_off() first",
             first_id.saturating_add(*done as u64).saturating_sub(1)
         ),
+        Error::Data(DataError::Extension { file, .. }) if file.ends_with(".parquet") => {
+            format!(
+                "{error}. Or read it with pyarrow.parquet.read_table(path), and pass its columns"
+            )
+        }
         error => error.to_string(),
     }
 }
@@ -182,6 +187,7 @@ fn failed(error: &Error, text: String) -> PyErr {
             PyMemoryError::new_err(text)
         }
         Error::Outdated { .. }
+        | Error::OtherIndex { .. }
         | Error::Halted { .. }
         | Error::Tier(TierError::Replaced { .. } | TierError::Forked { .. }) => {
             OutdatedError::new_err(text)

@@ -354,9 +354,11 @@ impl Handle {
             return Err(self.forked());
         }
         let before = writer::closes();
-        let opener = self.opener_after(Some(&self.index()?));
+        let own = self.index()?;
+        let opener = self.opener_after(Some(&own));
         let open = |progress: &dyn Progress| opener.open_observed(&self.home, progress);
         let index = waited(py, open)?.map_err(to_python)?;
+        own.check_same_form(&index).map_err(to_python)?;
         let index = Arc::new(Opened::new(Arc::new(index)));
         self.see(py, Seen::new(py, index, None, before));
         Ok(())

@@ -17,7 +17,7 @@ use crate::arguments::{existing, no_attribute, places, shown};
 use crate::arrays::{self, ANSWERS, Rows, dtype_name};
 use crate::asynchronous;
 use crate::attributes::{self, Beside, Table};
-use crate::errors::{InUseError, changing, to_python};
+use crate::errors::{InUseError, OutdatedError, changing, to_python};
 use crate::handle::{Handle, Now};
 use crate::lookups;
 use crate::near;
@@ -49,16 +49,29 @@ const NOTED: usize = 1_000;
 
 const SHOWN: usize = 5;
 
-/// Shows a warning if the target recall exceeds the recall that the index's measurement reached.
-fn warn_beyond(py: Python<'_>, index: &stratann::Index, options: &SearchOptions) -> PyResult<()> {
-    match index.beyond_measured(options).map_err(to_python)? {
-        Some(warning) => warn(py, &warning),
-        None => Ok(()),
+/// The largest list size of a query, or number of probes in a cluster index. Shows a warning if the
+/// target recall exceeds the recall that the index's measurement reached.
+pub fn longest_list(
+    py: Python<'_>,
+    index: &stratann::Index,
+    options: &SearchOptions,
+) -> PyResult<usize> {
+    let longest = index.longest_list(options).map_err(to_python)?;
+    if let Some(warning) = index.beyond_measured(options, longest) {
+        warn(py, &warning)?;
     }
+    Ok(longest)
 }
 
 /// Ids, the attributes and payloads to set for them, and the warnings that the user got.
 type RowsToSet = (Vec<u64>, Table, Vec<String>);
+
+/// The attributes and payloads of rows, and `stratann.Rows` with their vectors, if requested.
+type Records<'py> = (
+    Bound<'py, PyList>,
+    Bound<'py, PyList>,
+    Option<Bound<'py, PyAny>>,
+);
 
 impl Index {
     pub fn new(
@@ -321,10 +334,11 @@ impl Index {
         let beside = self.wanted(py, asked.attributes.as_ref(), asked.payload)?;
         let (results, options) = self.reading(py, |index, live| {
             let options = asked.options(k, Some(index))?;
-            warn_beyond(py, index, &options)?;
+            // In a cluster index, `list` is the number of probes.
+            let list = longest_list(py, index, &options)?;
             if rows.rows() == 0 {
                 check(index, live, &options, filter.as_ref())?;
-                return Ok((nothing(k), options));
+                return Ok((nothing(k), SearchOptions { list, ..options }));
             }
             let source = rows.source()?;
             let search = |progress: &dyn Progress| match (live, &filter) {
@@ -343,8 +357,6 @@ impl Index {
                 run(py, &Listener::new(None)?, search)?
             };
             (self.handle).has_served(&source, &options, filter.as_ref());
-            // In a cluster index, `list` is the number of probes.
-            let list = index.longest_list(&options).map_err(to_python)?;
             Ok((found, SearchOptions { list, ..options }))
         })?;
         let parts = match beside {
@@ -397,10 +409,12 @@ impl Index {
         let beside = this.wanted(py, asked.attributes.as_ref(), asked.payload)?;
         let (search, options) = this.reading(py, |index, live| {
             let options = asked.options(k, Some(index))?;
-            warn_beyond(py, index, &options)?;
+            // In a cluster index, `list` is the number of probes.
+            let list = longest_list(py, index, &options)?;
+            let shown = SearchOptions { list, ..options };
             if rows.rows() == 0 {
                 check(index, live, &options, filter.as_ref())?;
-                return Ok((asynchronous::Search::ended(nothing(k)), options));
+                return Ok((asynchronous::Search::ended(nothing(k)), shown));
             }
             let queries = Matrix::read(&rows.source()?).map_err(to_python)?;
             (this.handle).has_served(&queries, &options, filter.as_ref());
@@ -413,7 +427,7 @@ impl Index {
             };
             Ok((
                 asynchronous::Search::begun(asked.begin(py, index, live, 1)?),
-                options,
+                shown,
             ))
         })?;
         search.answered(
@@ -655,7 +669,7 @@ impl Index {
         ids: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyList>> {
         let rows = self.beside(py, &arrays::ids_asked(ids, ANSWERS)?)?;
-        attributes::payloads(py, rows)
+        attributes::payloads(py, &rows)
     }
 
     /// Replaces all attributes and the payload of vectors that are in the index. Attributes and
@@ -1242,9 +1256,10 @@ impl Index {
             return Ok(false);
         }
         let outdated = || {
-            to_python(stratann::Error::Outdated {
-                path: self.path.clone(),
-            })
+            OutdatedError::new_err(format!(
+                "{}: this object changed an index that was removed or replaced, or it takes no more changes. Close it. Open it again with stratann.open",
+                shown(&self.path)
+            ))
         };
         if self.handle.has_changed()? {
             return Err(outdated());
@@ -1318,6 +1333,40 @@ impl Index {
     fn _built_with<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let options = self.inner()?.build_options().map_err(to_python)?;
         shape::arguments(py, &options)
+    }
+
+    /// For `stratann.documents`: the given attributes and the payload of each id, and with
+    /// `vectors` also `stratann.Rows`. All parts of a row are of one state.
+    fn _records<'py>(
+        &self,
+        py: Python<'py>,
+        ids: &Bound<'py, PyAny>,
+        names: Vec<String>,
+        vectors: bool,
+    ) -> PyResult<Records<'py>> {
+        let ids = arrays::ids_asked(ids, ANSWERS)?;
+        let (found, mut rows) = match vectors {
+            true => {
+                let read = self.reading(py, |index, live| {
+                    let read = |progress: &dyn Progress| match live {
+                        Some(live) => live.vectors_with_rows(&ids, progress),
+                        None => index.vectors_with_rows(&ids, progress),
+                    };
+                    match ids.len() < WATCHED {
+                        true => py.detach(|| read(&Silent)).map_err(to_python),
+                        false => run(py, &Listener::new(None)?, read),
+                    }
+                });
+                let (found, rows) = read?;
+                (Some(lookups::rows(py, found)?), rows)
+            }
+            false => (None, self.beside(py, &ids)?),
+        };
+        for row in rows.iter_mut().flatten() {
+            row.attributes.retain(|name, _| names.contains(name));
+        }
+        let payload = attributes::payloads(py, &rows)?;
+        Ok((attributes::attributes(py, rows)?, payload, found))
     }
 
     /// Whether this object has made changes since it was last closed.

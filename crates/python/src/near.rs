@@ -9,7 +9,7 @@ use crate::arguments::{threads as thread_count, typed};
 use crate::arrays::{self, ANSWERS, table};
 use crate::attributes::{self, Beside};
 use crate::errors::to_python;
-use crate::index::Index;
+use crate::index::{Index, longest_list};
 use crate::lookups;
 use crate::progress::{Listener, run};
 use crate::searching::{WATCHED, answers_with};
@@ -104,15 +104,18 @@ pub fn like<'py>(
     };
     let filter = told.filter.map(attributes::filter).transpose()?;
     let filter = filter.as_ref();
-    let found = index.reading(py, |stored, live| {
+    let (found, options) = index.reading(py, |stored, live| {
+        // In a cluster index, `list` is the number of probes.
+        let list = longest_list(py, stored, &options)?;
         let search = |progress: &dyn Progress| match live {
             Some(live) => live.search_like(&ids, &options, filter, progress),
             None => stored.search_like(&ids, &options, filter, progress),
         };
-        match ids.len() < WATCHED {
-            true => py.detach(|| search(&Silent)).map_err(to_python),
-            false => run(py, &Listener::new(None)?, search),
-        }
+        let found = match ids.len() < WATCHED {
+            true => py.detach(|| search(&Silent)).map_err(to_python)?,
+            false => run(py, &Listener::new(None)?, search)?,
+        };
+        Ok((found, SearchOptions { list, ..options }))
     })?;
     let parts = match beside {
         Some(beside) => {

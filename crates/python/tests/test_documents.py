@@ -44,7 +44,7 @@ def found(documents, filter):
 def test_before_the_first_and_after_the_last(documents, tmp_path):
     assert len(documents) == 0 and documents.count("x == 1") == 0 and documents.index() is None
     assert documents.get(["id 1"]) == [None] and documents.search(vector(1)) == [] and list(documents.scan()) == []
-    assert documents.delete(["id 1"]) == 0 and documents.delete_matching(None) == 0 and documents.put([]) == []
+    assert documents.delete(["id 1"]) == 0 and documents.clear() == 0 and documents.put([]) == []
     assert not list(tmp_path.iterdir())
     assert documents.put([document(1, x=1)]) == ["id 1"]
     assert documents.delete(["id 1", "id 2"]) == 1 and len(documents) == 0 and documents.search(vector(1)) == []
@@ -132,7 +132,7 @@ def test_another_dimension_than_the_documents_have_is_refused(documents, tmp_pat
     with pytest.raises(ValueError, match=rf"dimension is 7; the documents in .*a.idx have vectors of {D} dimensions. Pass dimension={D}, or leave it out"):
         Documents(path, dimension=7)
     assert len(Documents(path, dimension=D)) == 2
-    documents.delete_matching(None)
+    assert documents.clear() == 2
     assert len(Documents(path, dimension=7)) == 0
 
 
@@ -711,10 +711,14 @@ def test_errors_leave_all_as_it_was(documents):
     for empty in ("", {}):
         with pytest.raises((TypeError, ValueError)):
             documents.delete_matching(empty)
+    with pytest.raises(TypeError, match=r"filter is None; .* call clear\(\)"):
+        documents.delete_matching(None)
     assert len(documents) == 1
     for wrong, said in ((lambda: documents.search(vector(1), 0), "k is 0"), (lambda: documents.count("y == 1"), '"y"')):
         with pytest.raises(ValueError, match=said):
             wrong()
+    with pytest.raises(TypeError, match="k='3'; it is of another type. Pass a whole number"):
+        documents.search(vector(1), "3")
     with pytest.raises(ValueError, match="dimension is 0"):
         Documents("b.idx", dimension=0)
 
@@ -985,3 +989,46 @@ for at in range(0, 100_000, 7):
             assert found(documents, f"tags contains '{n}' and n == {n}") == [f"id {n}"]
         documents.put([document(100_001)])
         assert documents.search(vector(100_001), 1)[0][0].id == "id 100001"
+
+
+def test_a_filter_text_for_a_key_with_values_of_several_kinds_warns_and_deletes_nothing(documents):
+    documents.put([document(n, ts=ts) for n, ts in enumerate([0, 1760000000000000001, 1760000000000000002])])
+    with pytest.warns(RuntimeWarning, match=r"the key 'ts', which has values of several types \(float, integer\); .* Pass a dict"):
+        assert documents.count("ts >= 1000") == 0
+    with pytest.warns(RuntimeWarning, match="'ts'"):
+        documents.search(vector(1), filter="ts >= 1000")
+    assert documents.count({"ts": {"$gte": 1000}}) == 2
+    with pytest.raises(ValueError, match="'ts', which has values of several types"):
+        documents.delete_matching("not ts > 100")
+    assert len(documents) == 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert documents.count("_stratann_id == 'ts'") == 0
+        assert documents.count('_stratann_id == "about ts"') == 0
+        assert documents.count("ts >= 1000 or `_stratann_integer:ts` >= 1000") == 2
+    with pytest.warns(RuntimeWarning, match="'ts'"):
+        assert documents.delete_matching("ts < 0 and exists ts") == 0
+
+
+@pytest.mark.skipif(not hasattr(stratann._stratann, "_in_next_read"), reason="the module has nothing for tests")
+@pytest.mark.parametrize("changed", [False, True], ids=["closed", "open for changes"])
+@pytest.mark.parametrize("late", [vector(5), None], ids=["vector", "bare"])
+def test_a_document_that_is_replaced_while_it_is_read_is_no_mixture(tmp_path, late, changed):
+    states = Document("id 1", "old", {"n": 1}, vector(1)), Document("id 1", "new", {"n": 2}, late)
+    documents = Documents(tmp_path / "a.idx")
+    documents.put([states[0], document(2)])
+    if changed:
+        documents.put([document(3)])
+    else:
+        documents.close()
+    then = stratann._stratann._in_next_read
+    # Between the first and the second read of the call, if it reads twice.
+    then(lambda: then(lambda: documents.put([states[1]])))
+    try:
+        (found,) = documents.get(["id 1"], vectors=True)
+    finally:
+        then(lambda: None)
+    assert found in states
+    documents.put([states[1]])
+    assert documents.get(["id 1"], vectors=True) == [states[1]]
+    documents.close()

@@ -54,6 +54,10 @@ def test_a_cut_file_is_refused(suffix, cut, tmp_path):
 def test_an_unknown_ending_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"\.xyz.*Use one of"):
         stratann.read(tmp_path / "a.xyz")
+    (tmp_path / "a.parquet").touch()
+    for use in (stratann.read, lambda path: stratann.build(path, tmp_path / "a.idx")):
+        with pytest.raises(ValueError, match=r"\.parquet.*pyarrow.parquet.read_table"):
+            use(tmp_path / "a.parquet")
     with pytest.raises(ValueError, match=r"\.xyz"):
         stratann.write(tmp_path / "a.xyz", numpy.ones((2, 2)))
 

@@ -73,6 +73,23 @@ def test_a_reader_knows_that_another_index_has_taken_its_place(path, small):
         writer.close()
 
 
+def test_an_object_changes_no_index_with_other_vectors(path, small, base):
+    old = stratann.open(path)
+    stratann.build(small[:200, :64], path, metric="cosine", overwrite=True, degree=16, build_list=32)
+    for change in (lambda: old.delete([0]), lambda: old.insert(small[300:301]), old.compact, old.refresh):
+        with pytest.raises(stratann.OutdatedError, match=r"an index of 64 dimensions, u8, cosine has replaced .* of 128 dimensions, u8, l2"):
+            change()
+    assert old.dim == 128 and len(stratann.open(path)) == 200
+    assert stratann.open(path).insert(small[300, :64]).tolist() == [200]
+
+
+def test_a_lost_file_of_an_index_is_damage(path):
+    (lost,) = path.glob("codes-*")
+    lost.unlink()
+    with pytest.raises(stratann.DamagedError, match=f"{lost.name}: damaged: the file is missing. Run `stratann verify`, then `stratann repair`"):
+        stratann.open(path)
+
+
 def test_a_reader_is_told_that_another_object_takes_no_more_changes(path, small, tmp_path):
     """Another index's files are in the folder. Searches use the object that changed it until it is
     closed.

@@ -441,6 +441,8 @@ def test_a_recall_beyond_the_measurement_brings_a_warning(photos, queries):
         assert found[0].shape == (*some.shape[:-1], 10)
     with pytest.warns(RuntimeWarning, match=beyond):
         asyncio.run(ended(index, queries[:1]))
+    with pytest.warns(RuntimeWarning, match=beyond):
+        index.search_like([3, 4], recall=1)
     catalog = stratann.Catalog(photos.parent)
     with pytest.warns(RuntimeWarning, match=f"{photos.name}: {beyond}"):
         catalog.search(queries[:1], recall=1, names=[photos.name])
@@ -450,8 +452,18 @@ def test_a_recall_beyond_the_measurement_brings_a_warning(photos, queries):
             index.search(queries[:1], recall=1)
 
 
-async def ended(index, query):
-    return await index.search_async(query, recall=1)
+async def ended(index, query, **options):
+    return await index.search_async(query, **{"recall": 1, **options})
+
+
+def test_the_stats_have_the_list_size_that_reaches_the_recall(photos, queries):
+    index = stratann.open(photos)
+    _, _, stats = index.search(queries[:2], recall=0.5, return_stats=True)
+    _, _, default = index.search(queries[:2], return_stats=True)
+    assert stats["list"] != default["list"]
+    _, _, awaited = asyncio.run(ended(index, queries[:2], recall=0.5, return_stats=True))
+    _, _, like = index.search_like([3, 4], recall=0.5, return_stats=True)
+    assert awaited["list"] == like["list"] == stats["list"]
 
 
 def test_look_ups_do_without_a_cut_file_of_ids(photos, base, tmp_path, caplog):

@@ -54,8 +54,8 @@ fn install() {
             }
             Err(error) => without(error),
         };
-        let thread = std::thread::Builder::new().name("signals".into());
-        match thread.spawn(serve) {
+        let named = std::thread::Builder::new().name("signals".into());
+        match stratann::start_thread(named, serve) {
             // A receive error means that the thread has logged its error and ended.
             Ok(_) => until_installed.recv().unwrap_or_default(),
             Err(error) => without(error),
@@ -118,8 +118,8 @@ fn say_soon(line: &'static str) {
         say(line);
         let _ = said.send(());
     };
-    let thread = std::thread::Builder::new().name("last words".into());
-    if thread.spawn(write).is_ok() {
+    let named = std::thread::Builder::new().name("last words".into());
+    if stratann::start_thread(named, write).is_ok() {
         let _ = until_said.recv_timeout(std::time::Duration::from_secs(1));
     }
 }

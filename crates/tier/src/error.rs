@@ -72,7 +72,7 @@ pub enum TierError {
     },
     /// A read returned fewer bytes than the place had when it was opened.
     #[error(
-        "{place}: a read of {wanted} bytes at byte {offset} returned {got}; the file was truncated after it was opened, or the device failed. Restore the file, or rebuild the index"
+        "{place}: a read of {wanted} bytes at byte {offset} returned {got}; the file was truncated after it was opened, or the device failed. Run `stratann verify`, then `stratann repair`, or restore a copy"
     )]
     Short {
         /// The file's path, or the region's name.

@@ -9,12 +9,13 @@
 //!   Tier ── FileTier (SSD), DramTier, MappedTier, RemoteTier (of a memory server),
 //!        ModelledTier (memory with the timing of a slower device)
 //!   Volume ── Directory, MemoryVolume (files in memory), ModelledVolume,
-//!          SplitVolume (several volumes as one), RoutedVolume (several routes to one volume),
+//!          RoutedVolume (several routes to one volume),
 //!          LoadedVolume, MirrorVolume (copies of files in memory, or in a folder)
 //! ```
 //!
 //! The feature `testing` adds tiers and volumes for tests: `Meter` counts reads, `Faulty` injects
-//! faults, `SimVolume` crashes on demand, and `conformance` checks a new implementation.
+//! faults, `SimVolume` crashes on demand, `SplitVolume` joins several volumes, and `conformance`
+//! checks a new implementation.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -67,7 +68,6 @@ mod room;
 mod routed;
 mod sockets;
 mod span;
-mod split;
 mod ssd;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -107,10 +107,9 @@ pub use random::random;
 pub use refused_memory::{
     RecordingAllocator, ask_for_memory, explain_aborts, share_arenas_under_a_limit,
 };
-pub use routed::RoutedVolume;
+pub use routed::{Route, RoutedVolume};
 pub use sockets::SocketReady;
 pub use span::Span;
-pub use split::{Route, SplitVolume};
 pub use ssd::FileTier;
 pub use threads::{start, start_scoped};
 pub use tier::{Completion, ReadQueue, Request, Tier, next, next_of};

@@ -7,17 +7,19 @@
 //! ```
 //!
 //! All routes of a [`RoutedVolume`] lead to the same files, unlike the parts of a
-//! [`SplitVolume`](crate::SplitVolume). A write by any route changes the volume itself. Only the
-//! volume itself is listed, synced and locked.
+//! `testing::SplitVolume`. A write by any route changes the volume itself. Only the volume itself
+//! is listed, synced and locked.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::error::TierError;
 use crate::forward::leave_to;
-use crate::split::Route;
 use crate::tier::Tier;
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
+
+/// Maps a file's name to the number of an alternative volume; `None` is the volume itself.
+pub type Route = dyn Fn(&str) -> Option<usize> + Send + Sync;
 
 /// A volume, and alternative routes to some of its files.
 pub struct RoutedVolume {

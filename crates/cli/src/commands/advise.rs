@@ -1,6 +1,7 @@
 //! `stratann advise BASE`
 
-use stratann::{AdviseOptions, BoundBy, Candidate, VectorFile, VectorSource};
+use stratann::{VectorFile, VectorSource};
+use stratann_bench::advise::{AdviseOptions, BoundBy, Candidate, advise};
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::Output;
 use stratann_terminal::progress::Shown;
@@ -28,7 +29,7 @@ pub fn run(arguments: &AdviseArguments, quiet: bool) -> Result<(), Failure> {
     };
     let scratch = arguments.scratch.clone().unwrap_or_else(std::env::temp_dir);
     let progress = Shown::new(quiet);
-    let candidates = stratann::advise(&base, asked, &options, &scratch, &progress)?;
+    let candidates = advise(&base, asked, &options, &scratch, &progress)?;
     let mut output = Output::lock();
     if arguments.json {
         for candidate in &candidates {

@@ -229,7 +229,8 @@ impl Target {
     ) -> Result<SearchResults, Error> {
         match self {
             Self::One(index) => {
-                if let Some(warning) = index.beyond_measured(options)? {
+                let longest = index.longest_list(options)?;
+                if let Some(warning) = index.beyond_measured(options, longest) {
                     shown.warn(&warning);
                 }
                 match filter {

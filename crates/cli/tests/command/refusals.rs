@@ -24,7 +24,12 @@ fn vector_files() {
     let place = Place::new();
     build_refused(&place, &["missing.u8bin", "i"], 1, &["missing.u8bin"]);
     place.write("base.dat", &u8s(10, DIM, 1));
-    build_refused(&place, &["base.dat", "i"], 2, &["base.dat", ".u8bin"]);
+    build_refused(
+        &place,
+        &["base.dat", "i"],
+        2,
+        &["base.dat", ".u8bin", ".parquet (with --vectors COLUMN)"],
+    );
     let whole = u8s(ROWS, DIM, 1);
     place.write("short.u8bin", &whole[..whole.len() - 5]);
     build_refused(

@@ -73,6 +73,33 @@ fn ends_well(place: &Place, words: &[&str], refused: impl Fn()) {
     panic!("{words:?}: the command did not succeed under {limit} KiB");
 }
 
+/// A thread maps an alternative stack after its stack. The standard library aborts if only the
+/// second mapping is refused, which a limit does in a range of 20 KiB.
+#[test]
+fn no_limit_refuses_only_a_part_of_the_thread_for_signals() {
+    let place = Place::with_photos();
+    place.run(&SMALL_BUILD).done();
+    let words = ["stats", "index"];
+    let without = |&kib: &u64| {
+        let ran = run_within(&place, kib, &words);
+        ran.stderr.contains("cannot handle signals")
+    };
+    let least = least_limit(&place);
+    let mut coarse = (0..64).map(|step| least + 256 * step);
+    let first = coarse.find(without).expect("a limit refuses the thread");
+    let last = coarse.take_while(without).last().unwrap_or(first);
+    let mut fine = (1..=64).map(|step| last + 4 * step);
+    let started = fine.find(|kib| !without(kib));
+    let started = started.expect("the thread starts under a greater limit");
+    for kib in (0..16).map(|step| started + 4 * step) {
+        let ran = run_within(&place, kib, &words);
+        assert!(
+            matches!(ran.status, Some(0..=2)),
+            "{kib} KiB: ended by a signal: {ran:?}"
+        );
+    }
+}
+
 fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
     entries

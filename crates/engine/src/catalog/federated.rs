@@ -174,8 +174,9 @@ impl Catalog {
                     exact,
                     ..*options
                 };
-                let beyond = index.beyond_measured(&options);
-                if let Some(warning) = beyond.map_err(|error| of_index(error, name))? {
+                let longest = index.longest_list(&options);
+                let longest = longest.map_err(|error| of_index(error, name))?;
+                if let Some(warning) = index.beyond_measured(&options, longest) {
                     progress.warn(&format!("{name}: {warning}"));
                 }
                 let found = match &filter {

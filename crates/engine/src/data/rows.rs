@@ -176,7 +176,13 @@ impl JsonRows {
                 break;
             }
             let number = rows.lines.len() - 1;
-            let line = rows.parse(number, &line)?;
+            // Some editors begin a file with a byte order mark.
+            let mark = match at {
+                0 if line.starts_with(MARK) => MARK.len(),
+                _ => 0,
+            };
+            rows.lines[number] += mark as u64;
+            let line = rows.parse(number, &line[mark..])?;
             rows.note_keys(&line);
             rows.ids.extend(line.id);
             for (name, value) in line.row.attributes {
@@ -234,12 +240,14 @@ impl JsonRows {
             };
         let none = |error: serde_json::Error| {
             let remedy = "Write each row as a JSON object";
-            wrong(
-                "a row",
-                "no JSON object".to_owned(),
-                error.to_string(),
-                remedy,
-            )
+            let reason = match line.trim_ascii().is_empty() {
+                true => "the line is empty".to_owned(),
+                // The line is the only one that was parsed.
+                false => error
+                    .to_string()
+                    .replace(" at line 1 column ", " at column "),
+            };
+            wrong("a row", "no JSON object".to_owned(), reason, remedy)
         };
         let mut parsed: BTreeMap<String, Box<RawValue>> =
             serde_json::from_slice(line).map_err(none)?;
@@ -294,6 +302,9 @@ impl JsonRows {
                             "Give a value of this type, or null. If this is the payload, give its key \
                              {key:?}, and not {name:?}"
                         ),
+                        None if payload.is_none() && key == "payload" => {
+                            "Give a value of this type, or null. If this is the payload, give its key".to_owned()
+                        }
                         None => "Give a value of this type, or null".to_owned(),
                     };
                     return Err(wrong("a value", found, reason, &remedy));
@@ -334,6 +345,9 @@ struct Line {
     ignored: Vec<String>,
     id: Option<u64>,
 }
+
+/// The byte order mark of UTF-8.
+const MARK: &[u8] = b"\xef\xbb\xbf";
 
 const ID: &str = "an id is a whole number from 0 to 18446744073709551614";
 
@@ -542,6 +556,15 @@ mod tests {
     }
 
     #[test]
+    fn a_byte_order_mark_is_no_part_of_a_row() {
+        let rows = rows("\u{feff}{\"a\": 1}\n{\"a\": 2}\n", &JsonColumns::default()).unwrap();
+        let first: Vec<Row> = (0..2).map(|at| rows.row(at).unwrap()).collect();
+        let value = |row: &Row| row.attributes["a"].clone();
+        let values: Vec<Value> = first.iter().map(value).collect();
+        assert_eq!(values, [Value::Integer(1), Value::Integer(2)]);
+    }
+
+    #[test]
     fn a_line_that_is_no_row_is_named() {
         let columns = JsonColumns {
             times: ["at".to_owned()].into(),
@@ -554,7 +577,13 @@ mod tests {
             ("{\"a\": [1.5]}", "of integers"),
             ("{\"at\": true}", "ISO 8601"),
             ("{\"a\": 1", "a JSON object"),
-            ("", "a JSON object"),
+            (
+                "{\"a\": 1",
+                "EOF while parsing an object at column 7. Write",
+            ),
+            ("", "a JSON object; the line is empty. Write"),
+            (" \r", "the line is empty"),
+            ("{\"payload\": {}}", "If this is the payload, give its key"),
         ] {
             let error = rows(&format!("{{}}\n{line}\n{{}}\n"), &columns).unwrap_err();
             let error = error.to_string();

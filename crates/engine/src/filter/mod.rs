@@ -347,6 +347,23 @@ impl Filter {
         Self::any_of([self, other])
     }
 
+    /// The names of the columns that the filter tests, each once, in the order of the filter.
+    pub fn columns(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        self.node.for_each_test(&mut |test| {
+            if !names.contains(&test.column.as_str()) {
+                names.push(&test.column);
+            }
+        });
+        names
+    }
+
+    /// Whether the filter has a negation: `not`, `!=`, `not in` or `== null`. Rows without a value
+    /// in the column may then match.
+    pub fn negates(&self) -> bool {
+        self.node.negates()
+    }
+
     fn is_too_deep(&self) -> bool {
         self.node == Node::TooDeep
     }
@@ -384,6 +401,29 @@ impl fmt::Display for Node {
 }
 
 impl Node {
+    fn for_each_test<'a>(&'a self, visit: &mut impl FnMut(&'a Test)) {
+        match self {
+            Self::Constant(_) | Self::TooDeep => {}
+            Self::Test(test) => visit(test),
+            Self::Not(node) => node.for_each_test(visit),
+            Self::And(nodes) | Self::Or(nodes) => {
+                nodes.iter().for_each(|node| node.for_each_test(visit));
+            }
+        }
+    }
+
+    fn negates(&self) -> bool {
+        match self {
+            Self::Constant(_) | Self::TooDeep => false,
+            Self::Test(test) => matches!(
+                test.asks,
+                Asks::Compare(Comparison::NotEqual, _) | Asks::NotIn(_) | Asks::Missing
+            ),
+            Self::Not(_) => true,
+            Self::And(nodes) | Self::Or(nodes) => nodes.iter().any(Self::negates),
+        }
+    }
+
     /// `and_is_free` says whether an `and` needs no parentheses.
     fn fmt_within(&self, f: &mut fmt::Formatter<'_>, and_is_free: bool) -> fmt::Result {
         match self {

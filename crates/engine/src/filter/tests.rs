@@ -387,6 +387,28 @@ fn what_is_too_large_is_a_plain_error() {
 }
 
 #[test]
+fn a_filter_tells_its_columns_and_whether_it_has_a_negation() {
+    for (text, columns, negates) in [
+        ("true", vec![], false),
+        (
+            r#"a == "b != null" and (c > 1 or a < 3)"#,
+            vec!["a", "c"],
+            false,
+        ),
+        ("`not` in [1] and exists b", vec!["not", "b"], false),
+        ("a != 1", vec!["a"], true),
+        ("b == 1 or a not in [1]", vec!["b", "a"], true),
+        ("b == null", vec!["b"], true),
+        ("b != null", vec!["b"], false),
+        ("c < 1 and not (a < 3 or b < 2)", vec!["c", "a", "b"], true),
+    ] {
+        let filter = Filter::parse(text).unwrap();
+        assert_eq!(filter.columns(), columns, "{text}");
+        assert_eq!(filter.negates(), negates, "{text}");
+    }
+}
+
+#[test]
 fn objects_and_text_are_the_same() {
     let column = Filter::column;
     for (object, text) in [

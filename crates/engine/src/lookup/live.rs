@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 
+use stratann_layout::attributes::Row;
+
 use super::ids::{listed, new_ids};
 use super::{LookUp, Rows, Wanted};
 use crate::overlay::Seen;
 use crate::progress::{Progress, Silent};
-use crate::update::Snapshot;
+use crate::update::{Meanwhile, Snapshot};
 use crate::{Error, LiveIndex};
 
 /// The maximum number of repeated look-ups, if ids are replaced meanwhile. After these look-ups,
@@ -55,6 +57,35 @@ impl LiveIndex {
             snapshot = self.at_present();
         }
         wanted.into_rows(&index, ids)
+    }
+
+    /// The vectors of ids, as [`vectors`](LiveIndex::vectors) returns them, and the attributes and
+    /// the payload of each id of the call, or `None` for an id that is not in the index. All are
+    /// read at one timestamp. The call first waits for running changes.
+    ///
+    /// # Errors
+    /// Fails as [`vectors`](LiveIndex::vectors) and [`attributes`](LiveIndex::attributes) do.
+    pub fn vectors_with_rows(
+        &self,
+        ids: &[u64],
+        progress: &dyn Progress,
+    ) -> Result<(Rows, Vec<Option<Row>>), Error> {
+        let read = |meanwhile| {
+            self.reading_at(meanwhile, |snapshot, reading| {
+                let rows = reading.attributes(ids)?;
+                let mut wanted = Wanted::new(&snapshot.index, ids)?;
+                looking_up(snapshot, progress)?.find(&mut wanted)?;
+                Ok((wanted.into_rows(&snapshot.index, ids)?, rows))
+            })
+        };
+        for _ in 0..TRIES {
+            let (found, rows) = read(Meanwhile::Change)?;
+            // An id may be replaced so often that its vector at the timestamp is forgotten.
+            if rows.iter().flatten().count() == found.ids.len() {
+                return Ok((found, rows));
+            }
+        }
+        read(Meanwhile::Wait)
     }
 
     /// The first `most` ids above `after`, ascending. To continue, pass the last id as `after`.

@@ -24,6 +24,7 @@ mod live;
 
 use std::collections::HashMap;
 
+use stratann_layout::attributes::Row;
 use stratann_vector::{Element, to_f32};
 
 use crate::index::Index;
@@ -311,6 +312,20 @@ impl Index {
     pub fn vectors(&self, ids: &[u64], progress: &dyn Progress) -> Result<Rows, Error> {
         let found = self.look_up(ids, progress);
         found.map_err(|error| self.outdated(error))
+    }
+
+    /// The vectors of ids, as [`vectors`](Index::vectors) returns them, and the attributes and the
+    /// payload of each id of the call, or `None` for an id that is not in the index. All are as of
+    /// the time of the open.
+    ///
+    /// # Errors
+    /// Fails as [`vectors`](Index::vectors) and [`attributes`](Index::attributes) do.
+    pub fn vectors_with_rows(
+        &self,
+        ids: &[u64],
+        progress: &dyn Progress,
+    ) -> Result<(Rows, Vec<Option<Row>>), Error> {
+        Ok((self.vectors(ids, progress)?, self.attributes(ids)?))
     }
 
     fn look_up(&self, ids: &[u64], progress: &dyn Progress) -> Result<Rows, Error> {

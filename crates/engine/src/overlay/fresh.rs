@@ -21,9 +21,9 @@
 //! its vector was `born` and `died`. A search returns the vectors that were live in the epoch of
 //! its start. So while an id is replaced, a search finds exactly one of its two vectors.
 //!
-//! **Locks.** A search locks only the table of segments, and only briefly. No insert holds a lock
-//! during its search. If the version of a list changes during a read, the reader reads the list
-//! again. So a search sees only complete lists.
+//! **Locks.** A walk locks only the table of segments, and only briefly. A scan also locks the ids
+//! while it copies their slots. No insert holds a lock during its search. If the version of a list
+//! changes during a read, the reader reads the list again. So a search sees only complete lists.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -460,8 +460,11 @@ impl FreshGraph {
         if moment.live == 0 {
             return;
         }
-        let walked = moment.live > SCAN && self.walk(query, k, list.max(k).max(1), moment, scratch);
-        if !walked {
+        let list = list.max(k).max(1);
+        // If the list has room for all live vectors, a walk compares no fewer vectors than a scan,
+        // and would miss unreachable vectors.
+        let is_walked = moment.live > SCAN.max(list) && self.walk(query, k, list, moment, scratch);
+        if !is_walked {
             self.scan(query, moment, scratch);
         }
         scratch.offer(k, offer);

@@ -120,18 +120,13 @@ impl Index {
     /// longest list, or of the largest number of probes. A search then uses this list or number,
     /// and may miss the target. The measured recall is the mean over all queries of the
     /// measurement. If the list has room for all vectors of the index, there is no warning.
-    ///
-    /// # Errors
-    /// Fails as [`longest_list`](Index::longest_list) does.
-    pub fn beyond_measured(&self, options: &SearchOptions) -> Result<Option<String>, Error> {
-        let longest = self.longest_list(options)?;
+    /// `longest`: the [`longest_list`](Index::longest_list) of these options.
+    pub fn beyond_measured(&self, options: &SearchOptions, longest: usize) -> Option<String> {
         let (Some(recall), Recall::Measured(file)) = (options.recall, self.recall()) else {
-            return Ok(None);
+            return None;
         };
         let (_, k) = self.changed_k(file.searched, options.k, self.live());
-        let Some(table) = table_of(self.tables_of(file), k.ceil() as usize) else {
-            return Ok(None);
-        };
+        let table = table_of(self.tables_of(file), k.ceil() as usize)?;
         // The text has four digits, so a smaller difference is no reason for a warning.
         let reached = (depth::reached(table) * 1e4).round() / 1e4;
         let (all, remedy) = match file.searched {
@@ -141,12 +136,9 @@ impl Index {
                 (clusters.unwrap_or(0), "a number of probes")
             }
         };
-        if recall <= reached || longest >= all {
-            return Ok(None);
-        }
-        Ok(Some(format!(
+        (recall > reached && longest < all).then(|| format!(
             "recall is {recall}; the measurement of this index reached at most {reached:.4}. To find more, give {remedy} above {longest} in place of the recall"
-        )))
+        ))
     }
 
     /// The kind of search whose recall is measured: the search with the choices of the preset.

@@ -10,7 +10,7 @@ use crate::filter::{Checked, Filter, NodeSet};
 use crate::index::Index;
 use crate::overlay::Matching;
 use crate::overlay::Seen;
-use crate::progress::{Progress, Silent};
+use crate::progress::Progress;
 use crate::stores::columns::Looked;
 use crate::{Error, SearchOptions, SearchResults};
 
@@ -66,55 +66,6 @@ impl Matches {
 }
 
 impl Index {
-    /// Searches a batch of queries among the vectors that match a filter. If fewer than k match,
-    /// the results are padded ([`SearchResults::ids`]).
-    ///
-    /// The list size adapts to the number of matches. The search chooses the cheapest filter
-    /// strategy ([`Way`](crate::Way)): a walk that also passes other vectors, or a comparison with
-    /// all matches.
-    ///
-    /// # Errors
-    /// Fails as [`search`](Index::search) does. If the filter does not fit the
-    /// [columns](Index::schema), the error is [`Error::Filter`].
-    ///
-    /// ```no_run
-    /// use stratann::{Filter, Index, OpenOptions, SearchOptions, VectorFile};
-    ///
-    /// # fn main() -> Result<(), stratann::Error> {
-    /// let index = Index::open("photos.idx", &OpenOptions::default())?;
-    /// let queries = VectorFile::open("queries.u8bin")?;
-    /// let filter = Filter::parse("year >= 2020 and tags contains 'sea'")?;
-    /// let found = index.search_filtered(&queries, &SearchOptions::default(), &filter)?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn search_filtered(
-        &self,
-        queries: &dyn VectorSource,
-        options: &SearchOptions,
-        filter: &Filter,
-    ) -> Result<SearchResults, Error> {
-        self.search_filtered_observed(queries, options, filter, &Silent)
-    }
-
-    /// Searches like [`search_filtered`](Index::search_filtered), and calls `progress` for each
-    /// finished query. `progress` may interrupt the batch.
-    ///
-    /// # Errors
-    /// Fails as [`search_filtered`](Index::search_filtered) does. If `progress` interrupts, the
-    /// error is [`Error::Interrupted`].
-    pub fn search_filtered_observed(
-        &self,
-        queries: &dyn VectorSource,
-        options: &SearchOptions,
-        filter: &Filter,
-        progress: &dyn Progress,
-    ) -> Result<SearchResults, Error> {
-        let found = self.search_filtered_unwatched(queries, options, filter, progress)?;
-        self.has_served(queries, options, Some(filter));
-        Ok(found)
-    }
-
     /// Searches like [`search_filtered_observed`](Index::search_filtered_observed), but takes no
     /// samples for the measurement of recall.
     pub(crate) fn search_filtered_unwatched(

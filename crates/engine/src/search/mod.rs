@@ -26,6 +26,7 @@ mod rerank;
 mod results;
 mod rounded;
 mod scan;
+mod served;
 mod source;
 mod spare;
 mod stop;
@@ -59,6 +60,7 @@ pub(crate) use self::ranking::Ranking;
 pub(crate) use self::reader::Page;
 pub(crate) use self::rerank::Reranker;
 pub(crate) use self::rounded::{far, is_rounded, round};
+pub(crate) use self::served::serves;
 pub(crate) use self::source::LeftOut;
 pub(crate) use self::strategy::width_of;
 pub use self::submit::SubmittedSearch;
@@ -71,7 +73,7 @@ pub use self::ways::{ByWay, Estimates, Explained};
 use crate::data::VectorSource;
 use crate::index::Index;
 use crate::overlay::{Admission, Matching};
-use crate::progress::{Progress, Silent, Stage};
+use crate::progress::{Progress, Stage};
 use crate::stores::heat::Heat;
 
 use crate::index::growth::looks_at;
@@ -221,35 +223,6 @@ fn refuse_walks(options: &SearchOptions) -> Result<(), Error> {
 }
 
 impl Index {
-    /// Searches a batch of queries.
-    ///
-    /// # Errors
-    /// Arguments are wrong ([`Error::is_call_wrong`]), a read fails, a page is damaged, or the
-    /// inserts of another process have overwritten needed pages ([`Error::Outdated`]). A failed
-    /// call returns no partial results.
-    pub fn search(
-        &self,
-        queries: &dyn VectorSource,
-        options: &SearchOptions,
-    ) -> Result<SearchResults, Error> {
-        self.search_observed(queries, options, &Silent)
-    }
-
-    /// Searches as [`search`](Index::search) does. `progress` counts queries, and may interrupt.
-    ///
-    /// # Errors
-    /// Fails as [`search`](Index::search) does, and with [`Error::Interrupted`].
-    pub fn search_observed(
-        &self,
-        queries: &dyn VectorSource,
-        options: &SearchOptions,
-        progress: &dyn Progress,
-    ) -> Result<SearchResults, Error> {
-        let found = self.search_unwatched(queries, options, progress)?;
-        self.has_served(queries, options, None);
-        Ok(found)
-    }
-
     /// Searches without sampling the queries for live recall.
     pub(crate) fn search_unwatched(
         &self,

@@ -30,6 +30,7 @@ mod pages;
 pub(crate) mod reading;
 pub(crate) mod records;
 pub(crate) mod resident;
+#[cfg(test)]
 pub(crate) mod roles;
 pub(crate) mod slotted;
 pub(crate) mod topology;

@@ -1,21 +1,15 @@
-//! Assigns roles to volumes, and so to tiers.
+//! Puts the roles of an index on several volumes, for tests of crashes.
 //!
 //! The name of a file gives its kind, and the kind gives its role ([`FileKind::role`]). The engine
-//! uses a single volume, which passes each operation to the volume of the file's role.
+//! sees a single volume, which passes each operation to the volume of the file's role.
 
 use std::sync::Arc;
 
 use stratann_layout::{FileKind, Role};
-use stratann_tier::{SplitVolume, Volume};
+use stratann_tier::Volume;
+use stratann_tier::testing::SplitVolume;
 
 /// Joins the index folder and the volumes of some roles. The log is always in the folder.
-#[cfg_attr(
-    not(test),
-    expect(
-        dead_code,
-        reason = "places are copies of an index that is whole (`places.rs`); only tests of crashes have roles elsewhere"
-    )
-)]
 pub(crate) fn on_volumes(
     home: Arc<dyn Volume>,
     places: &[(Role, Arc<dyn Volume>)],

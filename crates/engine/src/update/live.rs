@@ -43,6 +43,7 @@ use serde::Serialize;
 use stratann_layout::inserts::BegunInsert;
 use stratann_tier::{Directory, Home, LockGuard, TierError, Volume, release_code_pages};
 
+pub(crate) use self::attributes::Meanwhile;
 use self::directly::direct_of;
 use self::reserved::Reserved;
 pub use self::resumable::{CutOff, CutOffInsert, Resumed};
@@ -440,13 +441,10 @@ impl LiveIndex {
             // Changes never go to copies at other places, since other processes may share these
             // copies.
             index.volume().check_path(index.path())?;
-            return Self::open_lent(
-                index.path(),
-                index.opener().options(),
-                options,
-                index.lent(),
-                progress,
-            );
+            let (path, open) = (index.path(), index.opener());
+            let live = Self::open_lent(path, open.options(), options, index.lent(), progress)?;
+            index.check_same_form(&live.index())?;
+            return Ok(live);
         }
         let lock = index.volume().lock()?;
         let manifest = stored::manifest(&**index.volume())?;
@@ -464,9 +462,9 @@ impl LiveIndex {
         }
         let (volume, opener) = (index.volume().clone(), index.opener());
         let (path, open, lent) = (index.path(), opener.options(), index.lent());
-        let index = Index::open_for_changes(volume.clone(), path, open, lent, progress)?;
-        let index = Arc::new(index);
-        Self::start(lock, volume, index, options, progress)
+        let newer = Index::open_for_changes(volume.clone(), path, open, lent, progress)?;
+        index.check_same_form(&newer)?;
+        Self::start(lock, volume, Arc::new(newer), options, progress)
     }
 
     fn start(
@@ -663,34 +661,6 @@ impl LiveIndex {
             Ok(reading.contains(id, windows)?.then_some(()))
         });
         Ok(found?.first().is_some_and(Option::is_some))
-    }
-
-    /// Searches a batch of queries. The search sees the changes of all calls that have returned.
-    ///
-    /// # Errors
-    /// Fails as [`Index::search`] does.
-    pub fn search(
-        &self,
-        queries: &dyn VectorSource,
-        options: &SearchOptions,
-    ) -> Result<SearchResults, Error> {
-        self.search_observed(queries, options, &Silent)
-    }
-
-    /// Searches like [`search`](LiveIndex::search), and calls `progress` for each finished query.
-    /// `progress` may interrupt the batch.
-    ///
-    /// # Errors
-    /// Fails as [`Index::search_observed`] does.
-    pub fn search_observed(
-        &self,
-        queries: &dyn VectorSource,
-        options: &SearchOptions,
-        progress: &dyn Progress,
-    ) -> Result<SearchResults, Error> {
-        let found = self.search_unwatched(queries, options, progress)?;
-        self.has_served(queries, options, None);
-        Ok(found)
     }
 
     /// Searches like [`search_observed`](LiveIndex::search_observed), but takes no samples for the

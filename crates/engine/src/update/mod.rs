@@ -51,6 +51,6 @@ use due::{far_grown, found_badly};
 pub use live::{CodebookFate, CompactReport, CutOff, CutOffInsert, LiveIndex, Resumed};
 pub use stats::{Bytes, ClusterStats, Codecs, GraphAndVectors, Stats};
 
-pub(crate) use live::Snapshot;
+pub(crate) use live::{Meanwhile, Snapshot};
 pub(crate) use merge::bytes_in;
 pub(crate) use standing::{Held, Standing};

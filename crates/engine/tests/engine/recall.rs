@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use stratann::{
-    BuildOptions, Catalog, CatalogOptions, Element, ErrorKind, Filter, GroundTruth, Index, Layout,
-    LiveIndex, Matrix, Metric, OpenOptions, Preset, Progress, Rerank, Row, RowTable, SearchOptions,
-    SearchResults, Silent, Strategy, Update, Value, VectorSource, Way, WriteOptions, brute_force,
-    build, build_with_rows, calibrate, verify,
+    BuildOptions, Catalog, CatalogOptions, Element, Error, ErrorKind, Filter, GroundTruth, Index,
+    Layout, LiveIndex, Matrix, Metric, OpenOptions, Preset, Progress, Rerank, Row, RowTable,
+    SearchOptions, SearchResults, Silent, Strategy, Update, Value, VectorSource, Way, WriteOptions,
+    brute_force, build, build_with_rows, calibrate, verify,
 };
 
 use crate::fixtures::{SIFT_BASE, SIFT_QUERIES, head, matrix, rows};
@@ -357,31 +357,35 @@ fn a_target_beyond_the_measurement_is_told() {
         k,
         ..SearchOptions::default()
     };
+    let beyond = |index: &Index, options: &SearchOptions| {
+        let longest = index.longest_list(options)?;
+        Ok::<_, Error>(index.beyond_measured(options, longest))
+    };
     let index = open(&graph);
     for recall in [0.5, 0.9, 0.95] {
-        let warning = index.beyond_measured(&wanted(recall, 10)).unwrap();
+        let warning = beyond(&index, &wanted(recall, 10)).unwrap();
         assert_eq!(warning, None, "target {recall}");
     }
-    let warning = index.beyond_measured(&wanted(1.0, 10)).unwrap();
+    let warning = beyond(&index, &wanted(1.0, 10)).unwrap();
     let warning = warning.unwrap_or_default();
     assert!(
         warning.starts_with("recall is 1; the measurement of this index reached at most 0.9"),
         "{warning:?}"
     );
     assert!(warning.contains("give a list size above 300 "), "{warning}");
-    let error = index.beyond_measured(&wanted(1.5, 10)).unwrap_err();
+    let error = beyond(&index, &wanted(1.5, 10)).unwrap_err();
     assert!(error.is_call_wrong(), "{error}");
     let no_target = SearchOptions::default();
-    assert_eq!(index.beyond_measured(&no_target).unwrap(), None);
+    assert_eq!(beyond(&index, &no_target).unwrap(), None);
     // In the measurement of the clusters, searches with enough probes found all results.
-    let all = open(&clusters).beyond_measured(&wanted(1.0, 10)).unwrap();
+    let all = beyond(&open(&clusters), &wanted(1.0, 10)).unwrap();
     assert_eq!(all, None);
     // Without a measurement, a search of so small an index compares all vectors. A list of the
     // largest measured size has room for all vectors of an even smaller index.
     build(&head(SIFT_BASE, 200), &few, &options(None), &Silent).unwrap();
     calibrate(&few, &OpenOptions::default(), None, 1, &Silent).unwrap();
     for path in [&unmeasured, &few] {
-        let found = open(path).beyond_measured(&wanted(1.0, 10)).unwrap();
+        let found = beyond(&open(path), &wanted(1.0, 10)).unwrap();
         assert_eq!(found, None);
     }
     // A catalog names the index of the warning.

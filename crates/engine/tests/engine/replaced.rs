@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use stratann::{
-    BuildOptions, Catalog, Error, Index, LiveIndex, Matrix, OpenOptions, Preset, SearchOptions,
-    Silent, WriteOptions, build, verify,
+    BuildOptions, Catalog, Error, ErrorKind, Index, LiveIndex, Matrix, Metric, OpenOptions, Preset,
+    SearchOptions, Silent, WriteOptions, build, verify,
 };
 
 use super::fixtures::{self, SIFT_BASE};
@@ -33,6 +34,63 @@ fn live(path: &Path) -> LiveIndex {
         ..WriteOptions::default()
     };
     LiveIndex::open(path, &OpenOptions::default(), &options).unwrap()
+}
+
+/// `build` with `overwrite` keeps the directory, so only the form of the vectors tells that the
+/// handle would change another index.
+#[test]
+fn a_handle_never_changes_an_index_of_another_form() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    built(0, Preset::STRATANN, &path);
+    let old = Arc::new(Index::open(&path, &OpenOptions::default()).unwrap());
+    let other = BuildOptions {
+        metric: Metric::Cosine,
+        overwrite: true,
+        degree: Some(16),
+        build_list: 24,
+        threads: 1,
+        ..BuildOptions::default()
+    };
+    build(&rows(ROWS), &path, &other, &Silent).unwrap();
+    let error = LiveIndex::over(&old, &WriteOptions::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Outdated, "{error}");
+    let text = error.to_string();
+    for part in [
+        "128 dimensions, u8, cosine has replaced",
+        "128 dimensions, u8, l2",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    // The refused change left no lock behind.
+    assert_eq!(live(&path).len(), ROWS);
+}
+
+#[test]
+fn a_lost_file_of_an_index_is_damage_that_repair_mends() {
+    let folder = tempfile::tempdir().unwrap();
+    for entry in {
+        let path = folder.path().join("list");
+        built(0, Preset::STRATANN, &path);
+        fs::read_dir(&path).unwrap()
+    } {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if name == "MANIFEST" || name == "lock" || name.starts_with("log") {
+            continue;
+        }
+        let path = folder.path().join(format!("without-{name}"));
+        built(0, Preset::STRATANN, &path);
+        fs::remove_file(path.join(&name)).unwrap();
+        // Some files only make searches faster.
+        let Err(error) = Index::open(&path, &OpenOptions::default()) else {
+            continue;
+        };
+        assert_eq!(error.kind(), ErrorKind::Damaged, "{name}: {error}");
+        let text = error.to_string();
+        for part in [name.as_str(), "the file is missing", "`stratann repair`"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
 }
 
 /// Notebooks build an index again while a handle has the old index open.

@@ -286,7 +286,7 @@ impl Outbox {
             return false;
         };
         let named = thread::Builder::new().name("stratann-behind".to_owned());
-        let begun = named.spawn(move || own.catch_up(rest, patience));
+        let begun = stratann_tier::start(named, move || own.catch_up(rest, patience));
         begun.is_ok()
     }
 

@@ -59,13 +59,15 @@ impl Way {
     }
 }
 
-/// Its drop closes the connection.
+/// Its drop closes its direction: later writes at the other end fail. The other direction stays
+/// open.
 pub(crate) struct PipeReader {
     way: Arc<Way>,
     limit: Option<Duration>,
 }
 
-/// Its drop closes the connection.
+/// Its drop closes its direction: the other end reads the bytes that wait, and then the end. The
+/// other direction stays open.
 pub(crate) struct PipeWriter {
     way: Arc<Way>,
     limit: Option<Duration>,

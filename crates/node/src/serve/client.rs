@@ -300,7 +300,7 @@ impl Client {
         // The thread ends by itself within the time of a query.
         let connects = move || drop(told.send(theirs.connect(0)));
         let named = thread::Builder::new().name("stratann-connect".to_owned());
-        named.spawn(connects).map_err(NodeError::Thread)?;
+        stratann_tier::start(named, connects).map_err(NodeError::Thread)?;
         let first = loop {
             match hears.recv_timeout(LOOKS) {
                 Ok(connected) => break connected.map_err(NodeError::of_servers)?,

@@ -78,7 +78,7 @@ impl Follower {
                 }
             }
         };
-        let thread = named.spawn(follow).map_err(NodeError::Thread)?;
+        let thread = stratann_tier::start(named, follow).map_err(NodeError::Thread)?;
         Ok(Follower {
             stop,
             thread: Some(thread),

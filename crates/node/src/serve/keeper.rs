@@ -163,9 +163,8 @@ impl Destination {
         let theirs = shared.clone();
         let named =
             thread::Builder::new().name(format!("stratann-keeper-{}", self.protocol as u16));
-        let thread = named
-            .spawn(move || self.run(first, &theirs, &mut correspondent))
-            .map_err(NodeError::Thread)?;
+        let work = move || self.run(first, &theirs, &mut correspondent);
+        let thread = stratann_tier::start(named, work).map_err(NodeError::Thread)?;
         Ok(Keeper {
             shared,
             thread: Some(thread),

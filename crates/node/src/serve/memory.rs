@@ -68,7 +68,7 @@ impl Counter {
             }
         };
         let named = thread::Builder::new().name("stratann-popular".to_owned());
-        match named.spawn(counts) {
+        match stratann_tier::start(named, counts) {
             Ok(begun) => *thread = Some(begun),
             Err(error) => {
                 tracing::warn!(

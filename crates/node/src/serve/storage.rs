@@ -341,9 +341,8 @@ impl StorageServer {
         });
         let looks = lines.clone();
         let named = thread::Builder::new().name("stratann-changes".into());
-        let thread = named
-            .spawn(move || make(&*makes, &changes, &looks, &ends))
-            .map_err(NodeError::Thread)?;
+        let work = move || make(&*makes, &changes, &looks, &ends);
+        let thread = stratann_tier::start(named, work).map_err(NodeError::Thread)?;
         let service = Storage {
             ranker,
             changes: Arc::new(Changes::new(run)),

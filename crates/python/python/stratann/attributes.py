@@ -142,7 +142,7 @@ def _of_rows(attributes: Iterable[Any], rows: int) -> Dict[str, Column]:
         if one is None:
             continue
         if not isinstance(one, collections.abc.Mapping):
-            raise TypeError(f"attributes: row {row} is {one!r}; a row has names and values. Pass a dict, or None")
+            raise TypeError(f"attributes: row {row} is {_shortened(one)}; a row has names and values. Pass a dict, or None")
         for name in one:
             if name not in columns:
                 _check_name(name)
@@ -162,7 +162,7 @@ def _listed(column: Any, what: str) -> List[Any]:
     package.
     """
     if isinstance(column, (str, bytes)) or not hasattr(column, "__iter__"):
-        raise TypeError(f"{what} is {column!r}. Pass a list with a value for each vector")
+        raise TypeError(f"{what} is {_shortened(column)}. Pass a list with a value for each vector")
     if isinstance(column, numpy.ndarray):
         # For times, tolist() would return nanoseconds as plain integers.
         return list(column) if column.ndim != 1 or column.dtype.kind == "M" else list(column.tolist())
@@ -187,7 +187,7 @@ def _column(name: str, values: List[Any]) -> Tuple[str, List[Any]]:
             kind, kind_of = ("float" if kind is not None else found), row
             continue
         raise TypeError(
-            f"attributes[{name!r}]: row {row} is {given!r}, of type {found}, and row {kind_of} is of type {kind}; a column has one type. Pass values of one type"
+            f"attributes[{name!r}]: row {row} is {_shortened(given)}, of type {found}, and row {kind_of} is of type {kind}; a column has one type. Pass values of one type"
         )
     if kind == "float":
         made = [None if one is None else _as_float(name, row, one) if isinstance(one, int) else float(one) for row, one in enumerate(made)]
@@ -238,7 +238,7 @@ def _value(given: Any) -> Tuple[Optional[str], Any]:
     if isinstance(given, (list, tuple, set, frozenset)):
         return _items([one.item() if isinstance(one, numpy.generic) else one for one in given])
     raise TypeError(
-        f"is {given!r}. Pass a bool, an int, a float, a str, a datetime, a list of str or of int, or None; values of other types can go into the payload"
+        f"is {_shortened(given)}. Pass a bool, an int, a float, a str, a datetime, a list of str or of int, or None; values of other types can go into the payload"
     )
 
 
@@ -257,7 +257,10 @@ def _items(items: List[Any]) -> Tuple[Optional[str], Any]:
         return "strings", [_unicode(one) for one in items]
     if all(isinstance(one, int) and not isinstance(one, bool) for one in items):
         return "integers", [_whole(one) for one in items]
-    raise TypeError(f"is {items!r}; a list has only str or only int. Pass one of these")
+    remedy = "Pass one of these"
+    if len(items) > 1 and all(isinstance(one, float) for one in items):
+        remedy = "If these are vectors, leave the column out of attributes and pass it as vectors"
+    raise TypeError(f"is {_shortened(items)}; a list has only str or only int. {remedy}")
 
 
 def _unicode(given: str) -> str:
@@ -275,8 +278,14 @@ def _unicode(given: str) -> str:
     return given
 
 
-def _shortened(given: str) -> str:
-    return repr(given) if len(given) <= 80 else f"{given[:80]!r}.. ({len(given)} characters)"
+def _shortened(given: Any) -> str:
+    """A value for an error, in at most about 100 characters."""
+    if isinstance(given, str):
+        return repr(given) if len(given) <= 80 else f"{given[:80]!r}.. ({len(given)} characters)"
+    if isinstance(given, (list, tuple)) and len(given) > 4:
+        return f"{type(given)(given[:4])!r}.. ({len(given)} items)"[:200]
+    shown = repr(given)
+    return shown if len(shown) <= 200 else f"{shown[:200]}.."
 
 
 def _whole(given: int) -> int:

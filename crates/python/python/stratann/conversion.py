@@ -207,13 +207,21 @@ def _of_pandas(value: Any, name: str) -> NDArray[Any]:
     array = value.to_numpy()
     if array.dtype.kind == "O":
         if value.ndim == 2:
-            raise TypeError(f"{name} has columns that are no numbers ({', '.join(_not_numeric(value))}). Pass only columns of numbers, {name}[..]")
+            others = _not_numeric(value)
+            held = [column for column in others if len(value) and _is_vector(value[column].iloc[0])]
+            if len(held) == 1:
+                raise TypeError(f"{name} is a DataFrame, and its column {held[0]!r} has the vectors. Pass this column, {name}[{held[0]!r}]")
+            raise TypeError(f"{name} has columns that are no numbers ({', '.join(map(str, others))}). Pass only columns of numbers, {name}[..]")
         return _of_rows(array.tolist(), name)
     return numpy.asarray(array)
 
 
-def _not_numeric(frame: Any) -> List[str]:
-    return [str(column) for column, dtype in frame.dtypes.items() if getattr(dtype, "kind", "O") not in "fiu"]
+def _not_numeric(frame: Any) -> List[Any]:
+    return [column for column, dtype in frame.dtypes.items() if getattr(dtype, "kind", "O") not in "fiu"]
+
+
+def _is_vector(cell: Any) -> bool:
+    return isinstance(cell, (list, tuple, numpy.ndarray)) and len(cell) > 1 and isinstance(cell[0], (int, float, numpy.number))
 
 
 def _of_polars(value: Any, name: str) -> NDArray[Any]:
@@ -222,6 +230,8 @@ def _of_polars(value: Any, name: str) -> NDArray[Any]:
     if isinstance(value, polars.DataFrame):
         if value.width != 1 or not value.dtypes[0].is_nested():
             for column in value.iter_columns():
+                if column.dtype.is_nested():
+                    raise TypeError(f"{name} is a DataFrame of several columns, and its column {column.name!r} has lists. Pass one column, {name}[{column.name!r}]")
                 if not column.dtype.is_numeric():
                     raise TypeError(f"{name} has a column that is no number, {column.name!r}. Pass only columns of numbers, {name}.select(..)")
                 _no_gaps(column, name, 1)

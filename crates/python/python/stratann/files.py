@@ -53,7 +53,8 @@ def read(path: Path, *, mmap: bool = False) -> Any:
     if suffix == ".bin64":
         return _read_truth(path, numpy.dtype("<u8"))
     has = f"has the ending {suffix}, which no format has" if suffix else "has no ending, so its format is unknown"
-    raise ValueError(f"{path}: the file name {has}. Use one of {_KNOWN}")
+    more = ". Read Parquet with pyarrow.parquet.read_table(path), and pass its columns" if suffix == ".parquet" else ""
+    raise ValueError(f"{path}: the file name {has}. Use one of {_KNOWN}{more}")
 
 
 def write(path: Path, array: numpy.ndarray[Any, Any]) -> None:

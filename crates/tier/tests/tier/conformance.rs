@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use stratann_tier::testing::conformance::{conformance, conformance_volume};
-use stratann_tier::testing::{Fault, Faults, Faulty, Meter, SimVolume, Slow};
+use stratann_tier::testing::{Fault, Faults, Faulty, Meter, SimVolume, Slow, SplitVolume};
 use stratann_tier::{
     BLOCK, Device, DeviceKind, Directory, DramTier, FileTier, IoMode, MappedTier, MemoryVolume,
-    ModelledTier, ModelledVolume, SplitVolume, Tier, Volume, bytewise,
+    ModelledTier, ModelledVolume, Tier, Volume, bytewise,
 };
 use tempfile::TempDir;
 

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use stratann_tier::testing::SplitVolume;
 use stratann_tier::testing::{Crash, Failure, Mishap, Operation, SimVolume};
-use stratann_tier::{SplitVolume, TierError, Volume};
+use stratann_tier::{TierError, Volume};
 
 fn join(disks: &[SimVolume]) -> Arc<dyn Volume> {
     let disk = |n: usize| -> Arc<dyn Volume> { Arc::new(disks[n].clone()) };

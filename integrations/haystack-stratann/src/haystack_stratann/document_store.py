@@ -136,7 +136,7 @@ class StratannDocumentStore:
 
     def delete_all_documents(self) -> None:
         """Deletes all documents."""
-        self._documents.delete_matching(None)
+        self._documents.clear()
 
     def delete_by_filter(self, filters: dict[str, Any]) -> int:
         """Deletes the documents that match a filter, and returns their number. An empty filter is

@@ -128,6 +128,8 @@ class StratannVectorStore(VectorStore):
             raise ValueError(f"delete has the empty filter {filter!r}, which matches all documents. To delete all, call delete() without a filter")
         if ids is not None:
             self._documents.delete(ids)
+        elif filter is None:
+            self._documents.clear()
         else:
             self._documents.delete_matching(translate(filter, self._documents.columns(deleting=True)))
         return True

@@ -105,7 +105,7 @@ class StratannVectorStore(BasePydanticVectorStore):
 
     def clear(self) -> None:
         """Deletes all nodes."""
-        self._documents.delete_matching(None)
+        self._documents.clear()
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """The nodes with these ids, or the nodes that match filters, with their embeddings. With

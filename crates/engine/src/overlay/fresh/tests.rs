@@ -301,6 +301,26 @@ fn few_live_among_many_deleted_are_all_found() {
 }
 
 #[test]
+fn a_list_with_room_for_all_vectors_finds_one_to_which_no_link_leads() {
+    let rows = fixture("photo-sift-20k.base.u8bin");
+    let graph = graph(Metric::L2, &rows);
+    fill(&graph, &rows, 0..2 * SCAN, 1);
+    let lost = 300;
+    let (mut view, mut list) = (View::new(&graph), Vec::new());
+    for slot in 0..graph.slots() as u32 {
+        view.neighbours(slot, &mut list);
+        list.retain(|&to| to != lost);
+        let (segment, at) = view.locate(slot);
+        segment.replace(at, &list, &segment.nodes[at].lock.lock());
+    }
+    assert!(unreachable(&graph) > 0);
+    let mut scratch = FreshScratch::default();
+    let mut nearest = |list| answers(&graph, rows.row(lost as usize), 1, list, &mut scratch)[0];
+    assert_ne!(nearest(LIST), (lost.into(), 0.0));
+    assert_eq!(nearest(2 * SCAN), (lost.into(), 0.0));
+}
+
+#[test]
 fn one_id_replaced_over_and_over_is_one_answer() {
     // The deleted vectors of the id surround the live vector, and fill the candidate list.
     let rows = fixture("photo-sift-20k.base.u8bin");

@@ -9,12 +9,11 @@ use stratann_layout::LogRecord;
 use stratann_layout::attributes::Row;
 
 use super::changes::{BATCH, check_ids, no_such_id};
-use super::{LiveIndex, State};
+use super::{LiveIndex, Snapshot, State};
 use crate::Error;
 use crate::data::{Cleared, RowSource};
 use crate::filter::{Checked, Filter, Schema};
 use crate::index::Index;
-use crate::overlay::Overlay;
 use crate::progress::{Progress, Silent, Stage};
 use crate::stores::columns::{Declared, RowBytes, Windows, decoded, encoded, row_charge};
 use crate::update::reading::Reading;
@@ -25,6 +24,13 @@ const SOME: usize = 1024;
 /// The maximum number of look-ups of an id during concurrent changes. If changes interfere with all
 /// of these look-ups, changes wait for one more look-up.
 const TRIES: usize = 8;
+
+/// Whether changes run or wait while a call reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meanwhile {
+    Change,
+    Wait,
+}
 
 /// The treatment of old attributes and payload that a new row does not name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,17 +146,28 @@ impl LiveIndex {
         &self,
         work: impl FnOnce(&Reading<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        self.reading_at(Meanwhile::Change, |_, reading| work(reading))
+    }
+
+    /// Does the same, and also gives `work` the snapshot.
+    pub(crate) fn reading_at<T>(
+        &self,
+        meanwhile: Meanwhile,
+        work: impl FnOnce(&Snapshot, &Reading<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let gate = self.gate.write();
         let state = self.state();
+        let mut snapshot = Snapshot::of(&state);
         let inserted = state.overlay.inserted.read().clone();
-        let overlay = Overlay {
-            // The set of inserted ids has no read timestamp, so this call copies the set.
-            inserted: Arc::new(RwLock::new(inserted)),
-            ..state.overlay.clone()
+        // The set of inserted ids has no read timestamp, so this call copies the set.
+        snapshot.overlay.inserted = Arc::new(RwLock::new(inserted));
+        let (overlay, moment) = (&snapshot.overlay, snapshot.moment);
+        let reading = Reading::new(&snapshot.index, overlay, moment, Some(&state.ids));
+        let _gate = match meanwhile {
+            Meanwhile::Change => None,
+            Meanwhile::Wait => Some(gate),
         };
-        let reading = Reading::new(&state.index, &overlay, overlay.now(), Some(&state.ids));
-        drop(gate);
-        work(&reading)
+        work(&snapshot, &reading)
     }
 
     /// Calls `read` for each id at the current timestamp. Usually, the call does not wait for

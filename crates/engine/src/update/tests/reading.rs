@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use stratann_layout::attributes::Value;
 
+use super::watched::AtAsk;
 use super::*;
 use crate::data::DataError;
 use crate::data::RowSource;
@@ -371,5 +372,42 @@ fn rows_that_are_set_alone_are_a_reason_to_merge_where_vectors_wait() {
             assert_eq!(live.due(&when), None, "{case:?}");
         }
         assert_eq!(live.count(&filter("exists old")).unwrap(), 60);
+    }
+}
+
+/// The vectors are read after the rows. In between, all ids are replaced, also so often that the
+/// vectors of the first timestamp are forgotten.
+#[test]
+fn vectors_and_their_rows_are_of_one_state() {
+    let ids: Vec<u64> = (0..12).collect();
+    for case in lookups::cases() {
+        let folder = tempfile::tempdir().unwrap();
+        let live = all_old(case, BASE, folder.path());
+        let dim = live.index().dim();
+        let upsert = |version: u64| {
+            let mut row = Row::default();
+            let value = Value::Integer(version as i64);
+            row.attributes.insert("version".into(), value);
+            let rows = RowTable::new(vec![row; ids.len()]);
+            live.upsert_rows(&wide_rows(dim, &ids, version), &rows, &ids, &Silent)
+                .unwrap();
+        };
+        for times in [1, 40] {
+            upsert(2);
+            let deed = || (3..3 + times).for_each(upsert);
+            let asked: Vec<u64> = ids.iter().copied().chain([7, 1 << 40]).collect();
+            let (found, rows) = live
+                .vectors_with_rows(&asked, &AtAsk::new(1, &deed))
+                .unwrap();
+            assert_eq!(found.ids, asked[..13], "{case:?}");
+            assert_eq!((found.missing.len(), rows[13].is_none()), (1, true));
+            for ((id, vector), row) in found.iter().zip(rows.into_iter().flatten()) {
+                let Some(Value::Integer(version)) = row.attributes.get("version") else {
+                    panic!("{case:?}, {id}: {row:?}");
+                };
+                let expected = wide_rows(dim, &[id], *version as u64);
+                assert_eq!(vector, expected.row(0), "{case:?}, {id}, {version}");
+            }
+        }
     }
 }

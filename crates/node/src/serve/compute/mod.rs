@@ -183,7 +183,8 @@ impl<L: LowHalf> ComputeServer<L> {
             };
             let shared = shared.clone();
             let named = thread::Builder::new().name(format!("stratann-search-{lane}"));
-            let thread = named.spawn(move || shared.work(begin, &shared.desks[lane]));
+            let thread =
+                stratann_tier::start(named, move || shared.work(begin, &shared.desks[lane]));
             threads.threads.push(thread.map_err(NodeError::Thread)?);
         }
         let in_flight = workers * options.in_flight.max(1);

@@ -95,7 +95,7 @@ impl Http {
         let over = Arc::<AtomicBool>::default();
         let told = over.clone();
         let named = thread::Builder::new().name("stratann-http".to_owned());
-        let thread = named.spawn(move || {
+        let thread = stratann_tier::start(named, move || {
             let (report, mut talks) = (Arc::new(report), Talks::of(limits));
             let mut failing = false;
             while !told.load(Ordering::SeqCst) {
@@ -200,7 +200,7 @@ impl Talks {
             let waits = Arc::new(AtomicBool::new(true));
             let (told, report) = (waits.clone(), report.clone());
             let named = thread::Builder::new().name("stratann-http-answer".to_owned());
-            let thread = named.spawn(move || {
+            let thread = stratann_tier::start(named, move || {
                 let _ = talk::answer(&own, time, |page| {
                     told.store(false, Ordering::SeqCst);
                     let report = report(page);

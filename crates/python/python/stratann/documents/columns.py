@@ -16,7 +16,8 @@ metadata            column                        type
 ```
 
 So a filter text such as "year >= 2020" finds all documents only if the values of the key are of one
-kind. A filter of `Columns` covers all kinds of values of a key.
+kind. Otherwise `check_text` warns, or refuses a deletion with a negation. A filter of `Columns`
+covers all kinds of values of a key.
 """
 
 from __future__ import annotations
@@ -214,6 +215,27 @@ class Columns:
             elif ":" in name:
                 found.add(name.split(":", 1)[1])
         return sorted(found)
+
+    def check_text(self, text: str) -> None:
+        """Warns if a filter text names a key with values of several kinds, since the text compares
+        only the values in the column of that name. Raises ValueError if the text is for a deletion
+        and has a negation, which also matches the values of other types.
+        """
+        asked = Filter(text)
+        others = {name.split(":", 1)[-1] for name in asked.columns if name.startswith(RESERVED)}
+        for key in asked.columns:
+            kinds = self.kinds(key)
+            # A text that names another column of the key is meant for columns.
+            if len(kinds) < 2 or key in others:
+                continue
+            types = ", ".join(dict.fromkeys(_TYPES[kind] for kind in kinds))
+            said = (
+                f"a filter text names the key {key!r}, which has values of several types ({types}); a text compares the values of one type only. "
+                f'Pass a dict, such as {{{key!r}: {{"$gte": 5}}}}, which compares all'
+            )
+            if self._deleting and asked.negates:
+                raise ValueError(said)
+            warnings.warn(said, RuntimeWarning, stacklevel=4)
 
     def negated(self, ask: Callable[[], Filter]) -> Filter:
         """The negation of the filter that `ask` makes with these columns. Use this method instead

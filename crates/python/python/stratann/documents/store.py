@@ -251,7 +251,11 @@ class Documents:
         return Columns(index.columns, filterable=self._filterable, count=self.count, deleting=deleting)
 
     def _filter(self, index: Index, filter: FilterLike, deleting: bool = False) -> Union[Filter, str, None]:
-        """A filter, in which a dict compares keys of metadata, whatever the kinds of their values."""
+        """A filter, in which a dict compares keys of metadata, whatever the kinds of their values. A
+        text compares columns.
+        """
+        if isinstance(filter, str):
+            Columns(index.columns, deleting=deleting).check_text(filter)
         if not isinstance(filter, Mapping):
             return filter
         columns = Columns(index.columns, filterable=self._filterable, count=self.count, deleting=deleting, suggesting=True)
@@ -385,6 +389,8 @@ class Documents:
         vectors until k documents pass. `options` are arguments of `Index.search`: recall,
         list_size, ...
         """
+        if not isinstance(k, (int, numpy.integer)) or isinstance(k, bool):
+            raise TypeError(f"k={k!r}; it is of another type. Pass a whole number")
         if k < 1:
             raise ValueError(f"k is {k}; a search returns at least one result. Pass 1 or more")
         for name in _OF_TUPLE:
@@ -436,30 +442,20 @@ class Documents:
         return wanted & (Filter(filter) if isinstance(filter, str) else filter)
 
     def _read(self, index: Index, ids: NDArray[numpy.uint64], vectors: bool) -> List[Optional[Document]]:
-        payload = index.payload(ids)
-        self._check_rows(index, [int(id) for id, held in zip(ids, payload) if not _is_document(held)])
-        bare = self._bare(index, ids)
-        by_id: Dict[int, Any] = {}
-        if vectors and len(ids):
-            rows = index.get(ids)
-            by_id = dict(zip(rows.ids.tolist(), rows.vectors))
-            # A document that was deleted since its payload was read is no document any more.
-            payload = [held if int(id) in by_id else None for id, held in zip(ids, payload)]
-        return [_document(held, None if int(id) in bare else by_id.get(int(id), UNREAD)) for id, held in zip(ids, payload)]
-
-    def _check_rows(self, index: Index, ids: List[int]) -> None:
-        """Raises StratannError if one of these ids, which have no document, is in the index."""
-        for id, row in zip(ids, index.attributes(ids) if ids else []):
-            if row is not None and ID not in row:
+        # One call reads all parts of a document in one state, even if the document is replaced
+        # meanwhile.
+        rows, payload, found = index._records(ids, [ID, BARE], vectors)
+        by_id: Dict[int, Any] = {} if found is None else dict(zip(found.ids.tolist(), found.vectors))
+        documents = []
+        for id, row, held in zip(ids.tolist(), rows, payload):
+            if not _is_document(held) and row is not None and ID not in row:
                 raise StratannError(
                     f"{index.path}: the vector with the id {id} has no document, since Documents did not write it. Delete it: "
                     f"with stratann.open(..) as index: index.delete(filter='not exists {ID}')"
                 )
-
-    def _bare(self, index: Index, ids: NDArray[numpy.uint64]) -> "set[int]":
-        if BARE not in index.columns:
-            return set()
-        return {int(id) for id, row in zip(ids, index.attributes(ids)) if row and row.get(BARE)}
+            bare = row is not None and row.get(BARE)
+            documents.append(_document(held, None if bare else by_id.get(id, UNREAD)))
+        return documents
 
     # Changes.
 
@@ -619,14 +615,23 @@ class Documents:
         raise TypeError(f"documents[{id!r}] was to be assigned; a document has its id itself. Call put([document])")
 
     def delete_matching(self, filter: FilterLike) -> int:
-        """Deletes the documents that match `filter`, and returns their number. None deletes all
-        documents. An empty text or dict is refused, since it is no filter.
+        """Deletes the documents that match `filter`, and returns their number. None and an empty
+        text or dict are refused, since they are no filter. `clear` deletes all documents.
         """
+        if filter is None:
+            raise TypeError("filter is None; a deletion needs a condition. Pass a filter, or call clear() to delete all documents")
+        return self._delete(lambda index: self._filter(index, filter, deleting=True))
+
+    def clear(self) -> int:
+        """Deletes all documents, and returns their number."""
+        return self._delete(lambda _: EVERYTHING)
+
+    def _delete(self, filter_of: Callable[[Index], Union[Filter, str, None]]) -> int:
         with self._handle.lock:
             if self.index() is None:
                 return 0
             index = self._handle.hold()
-            return 0 if index is None else index.delete(filter=EVERYTHING if filter is None else self._filter(index, filter, deleting=True)) or 0
+            return 0 if index is None else index.delete(filter=filter_of(index)) or 0
 
     def flush(self) -> None:
         """Makes every change durable. With the default durability, changes are durable already."""

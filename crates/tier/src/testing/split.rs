@@ -22,12 +22,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::TierError;
+use crate::routed::Route;
 use crate::tier::Tier;
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
-
-/// Maps a file's name to the number of its volume among the other volumes; `None` is the primary
-/// volume.
-pub type Route = dyn Fn(&str) -> Option<usize> + Send + Sync;
 
 const OWNER: &str = "OWNER";
 

@@ -15,8 +15,8 @@
 //! Without queries of the caller, rows of the collection serve as queries. Rows may be harder to
 //! find: on photo-sift, clusters need 1.7 times as many probes for rows as for queries.
 //!
-//! The cost of a query is its CPU time in memory, the CPU time of its requests ([`request_cpu`]),
-//! and the time of the [`DeviceModel`](stratann_tier::DeviceModel) for its reads. Queries that take
+//! The cost of a query is its CPU time in memory, the CPU time of its requests (`request_cpu`),
+//! and the time of the device's model for its reads. Queries that take
 //! turns on a thread hide latency (§5 of the paper on second-tier memory). So
 //!
 //! ```text
@@ -26,26 +26,25 @@
 //! ```
 //!
 //! The number of reads for the same recall grows linearly with the logarithm of the number of rows,
-//! at a rate of each preset ([`Growth`]). `bench/advise.py` compares the results with measurements.
+//! at a rate of each preset (`Growth`). `bench/advise.py` compares the results with measurements.
 
 mod growth;
 
+use std::fmt::Display;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::Serialize;
-use stratann_layout::FileKind;
-use stratann_tier::{DeviceKind, DeviceModel, process_cpu_time};
+use stratann::{
+    BuildOptions, DeviceKind, Error, GroundTruth, Index, Layout, Matrix, Metric, OpenOptions,
+    Places, Preset, Progress, SearchOptions, Stage, VectorSource, WithinStage, brute_force, build,
+    process_cpu_time,
+};
+use stratann_terminal::failure::Failure;
 
 use growth::Growth;
-
-use crate::progress::{Stage, WithinStage};
-use crate::{
-    BuildOptions, Error, Index, Layout, Matrix, Metric, OpenOptions, Places, Preset, Progress,
-    SearchOptions, TierError, VectorSource, brute_force, build,
-};
 
 /// Options for advice.
 #[derive(Clone, Debug)]
@@ -214,7 +213,7 @@ pub fn advise(
     options: &AdviseOptions,
     scratch: &Path,
     progress: &dyn Progress,
-) -> Result<Vec<Candidate>, Error> {
+) -> Result<Vec<Candidate>, Failure> {
     let (base, queries) = sample(source, asked, options)?;
     let truth = brute_force(
         &base,
@@ -229,7 +228,7 @@ pub fn advise(
     let mut candidates = Vec::new();
     for trial in trials {
         if progress.interrupted() {
-            return Err(Error::Interrupted);
+            return Err(Error::Interrupted.into());
         }
         let tried = Tried {
             source,
@@ -249,13 +248,17 @@ pub fn advise(
     Ok(candidates)
 }
 
+fn wrong(argument: &str, value: impl Display, reason: &str, remedy: &str) -> Failure {
+    Failure::Wrong(format!("{argument} is {value}; {reason}. {remedy}"))
+}
+
 fn sample(
     source: &dyn VectorSource,
     asked: Option<&dyn VectorSource>,
     options: &AdviseOptions,
-) -> Result<(Matrix, Matrix), Error> {
+) -> Result<(Matrix, Matrix), Failure> {
     if !(options.recall > 0.0 && options.recall < 1.0) {
-        return Err(Error::call(
+        return Err(wrong(
             "recall",
             options.recall,
             "it is a share of the true neighbours, and no search is certain to find all of them",
@@ -264,12 +267,12 @@ fn sample(
     }
     if options.rows == Some(0) {
         let reason = "advice is for at least one vector";
-        return Err(Error::call("number of rows", 0, reason, "Pass at least 1"));
+        return Err(wrong("number of rows", 0, reason, "Pass at least 1"));
     }
     let rows = source.rows();
     let taken = rows.min(options.sample);
     if asked.is_some_and(|asked| asked.rows() == 0) {
-        return Err(Error::call(
+        return Err(wrong(
             "number of queries",
             0,
             "a measurement needs queries",
@@ -293,7 +296,7 @@ fn sample(
         };
         let reason = "a measurement with so few vectors is not reliable";
         let remedy = format!("Give {least} or more");
-        return Err(Error::call(what, taken, reason, remedy));
+        return Err(wrong(what, taken, reason, &remedy));
     }
     let Some(asked) = asked else {
         let [base, queries] = spread(source, taken, queries)?;
@@ -307,7 +310,7 @@ fn sample(
             source.dim()
         );
         let remedy = "Give queries of the same element type and dimension";
-        return Err(Error::call("a query", found, reason, remedy));
+        return Err(wrong("a query", found, &reason, remedy));
     }
     let [base, _] = spread(source, taken, 0)?;
     let [queries, _] = spread(asked, queries, 0)?;
@@ -339,7 +342,7 @@ struct Tried<'a> {
     options: &'a AdviseOptions,
     base: &'a Matrix,
     queries: &'a Matrix,
-    truth: &'a crate::GroundTruth,
+    truth: &'a GroundTruth,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -380,8 +383,8 @@ impl Tried<'_> {
         trial: &Trial,
         scratch: &Path,
         progress: &dyn Progress,
-    ) -> Result<Candidate, Error> {
-        let built = Removed::within(scratch)?;
+    ) -> Result<Candidate, Failure> {
+        let built = TrialFolder::within(scratch)?;
         let options = BuildOptions {
             preset: trial.preset,
             metric: self.options.metric,
@@ -400,10 +403,10 @@ impl Tried<'_> {
         };
         let index = Index::open(&built.0, &open)?;
         let taken = self.search(&index, trial)?;
-        Ok(self.expected(trial, &index, taken))
+        Ok(self.expected(trial, &index, &built, taken))
     }
 
-    fn search(&self, index: &Index, trial: &Trial) -> Result<Taken, Error> {
+    fn search(&self, index: &Index, trial: &Trial) -> Result<Taken, Failure> {
         let widths = match trial.replicas {
             Some(_) => PROBES,
             None => LISTS.map(|list| list.max(self.options.k)),
@@ -416,7 +419,7 @@ impl Tried<'_> {
             }
         }
         let last = last.ok_or_else(|| {
-            Error::call(
+            wrong(
                 "number of list sizes",
                 0,
                 "a measurement needs at least one list size",
@@ -426,7 +429,7 @@ impl Tried<'_> {
         Ok(last.at(self.options.recall, shorter.as_ref()))
     }
 
-    fn with(&self, index: &Index, trial: &Trial, width: usize) -> Result<Taken, Error> {
+    fn with(&self, index: &Index, trial: &Trial, width: usize) -> Result<Taken, Failure> {
         let options = SearchOptions {
             k: self.options.k,
             list: width.max(self.options.k),
@@ -465,7 +468,13 @@ impl Tried<'_> {
         })
     }
 
-    fn expected(&self, trial: &Trial, index: &Index, taken: Taken) -> Candidate {
+    fn expected(
+        &self,
+        trial: &Trial,
+        index: &Index,
+        built: &TrialFolder,
+        taken: Taken,
+    ) -> Candidate {
         let options = self.options;
         let rows = options.rows.unwrap_or(self.source.rows() as u64);
         let sampled = self.base.rows() as u64;
@@ -478,11 +487,8 @@ impl Tried<'_> {
         };
         let (latency, device) = match options.device {
             Some(kind) => {
-                let model = kind.model();
-                (
-                    model.latency.as_secs_f64(),
-                    device_time(&model, reads, bytes),
-                )
+                let latency = kind.model().latency.as_secs_f64();
+                (latency, device_time(kind, reads, bytes))
             }
             None => (0.0, 0.0),
         };
@@ -503,13 +509,12 @@ impl Tried<'_> {
         // memory and on disk.
         let plan = index.memory();
         let fixed = plan.codebook;
-        let codebook = index.manifest().file(FileKind::Codebook.name());
-        let codebook = codebook.map_or(0, |entry| entry.length);
+        let codebook = built.codebook_bytes();
         let size = scale(stats.bytes.total.saturating_sub(codebook)).saturating_add(codebook);
         // If codes are in the records, memory has the codes of a fixed number of entry points.
-        let codes = match index.composition().has_codes_in_records() {
-            true => plan.codes,
-            false => scale(plan.codes),
+        let codes = match stats.fill {
+            Some(_) => plan.codes,
+            None => scale(plan.codes),
         };
         let memory = plan.program + plan.queries + fixed + codes + scale(plan.tables);
         let raw = rows as f64 * self.source.row_bytes() as f64;
@@ -538,10 +543,11 @@ impl Tried<'_> {
 }
 
 /// The seconds of `reads` reads of `bytes` bytes in total, averaged over their offsets.
-fn device_time(model: &DeviceModel, reads: f64, bytes: f64) -> f64 {
+fn device_time(device: DeviceKind, reads: f64, bytes: f64) -> f64 {
     if reads <= 0.0 {
         return 0.0;
     }
+    let model = device.model();
     let len = (bytes / reads).clamp(1.0, f64::from(u32::MAX)) as u32;
     let step = u64::from(model.piece.unwrap_or(model.block)) / 16;
     let offsets = (0..16).map(|n| n * step.max(1));
@@ -563,14 +569,12 @@ fn request_cpu(device: Option<DeviceKind>) -> f64 {
     }
 }
 
-struct Removed(PathBuf);
+/// The folder of a trial index. A drop removes the folder.
+struct TrialFolder(PathBuf);
 
-impl Removed {
-    fn within(scratch: &Path) -> Result<Self, Error> {
-        let failed = |source| {
-            let place = scratch.display().to_string();
-            Error::from(TierError::io("create a folder in", place, 0, 0, source))
-        };
+impl TrialFolder {
+    fn within(scratch: &Path) -> Result<Self, Failure> {
+        let failed = |error| Failure::file("create a folder in", scratch, &error);
         for number in 0..FOLDERS {
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
             let nanos = now.map_or(0, |now| now.as_nanos());
@@ -584,9 +588,18 @@ impl Removed {
         }
         Err(failed(std::io::ErrorKind::AlreadyExists.into()))
     }
+
+    fn codebook_bytes(&self) -> u64 {
+        let files = std::fs::read_dir(&self.0).into_iter().flatten().flatten();
+        let codebooks =
+            files.filter(|file| file.file_name().to_string_lossy().starts_with("codebook"));
+        codebooks
+            .filter_map(|file| Some(file.metadata().ok()?.len()))
+            .sum()
+    }
 }
 
-impl Drop for Removed {
+impl Drop for TrialFolder {
     fn drop(&mut self) {
         // The advice is complete, so a folder that cannot be removed is no error.
         let _ = std::fs::remove_dir_all(&self.0);
@@ -595,7 +608,7 @@ impl Drop for Removed {
 
 #[cfg(test)]
 mod tests {
-    use stratann_vector::Element;
+    use stratann::Element;
 
     use super::*;
 
@@ -633,8 +646,8 @@ mod tests {
         assert_eq!(counts(Some(&rows(3, 4, 128))), (2_000, 3, true));
         let error = sample(&base, Some(&rows(9, 5, 0)), &options).unwrap_err();
         assert!(
-            error.is_call_wrong() && error.to_string().contains("u8 of 4"),
-            "{error}"
+            matches!(&error, Failure::Wrong(text) if text.contains("u8 of 4")),
+            "{error:?}"
         );
         let few = rows(105, 4, 0);
         assert!(sample(&few, None, &options).is_err());
@@ -666,15 +679,15 @@ mod tests {
 
     #[test]
     fn a_device_takes_what_its_requests_and_its_bytes_cost() {
-        assert_eq!(device_time(&DeviceKind::Ssd.model(), 0.0, 0.0), 0.0);
+        assert_eq!(device_time(DeviceKind::Ssd, 0.0, 0.0), 0.0);
         for kind in DeviceKind::ALL {
             let model = kind.model();
             // One large read takes about its transfer time. Many small reads with the same number
             // of bytes take longer.
-            let large = device_time(&model, 1.0, 1e6);
+            let large = device_time(kind, 1.0, 1e6);
             let link = 1e6 / (model.bandwidth as f64 * 1e6);
             assert!(large >= link && large < 1.05 * link, "{kind}: {large}");
-            let small = device_time(&model, 1e6 / 128.0, 1e6);
+            let small = device_time(kind, 1e6 / 128.0, 1e6);
             assert!(small > large, "{kind}: {small}");
         }
     }
