@@ -262,9 +262,9 @@ def test_a_row_that_is_missing_is_named(of, words, of_floats, floats):
 def test_a_frame_with_a_column_of_vectors_leads_to_the_column(tmp_path, floats):
     pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
     columns = {"name": ["x", "y"], "embedding": [row.tolist() for row in floats[:2]], "year": [1, 2]}
-    with pytest.raises(TypeError, match=r"its column 'embedding' has the vectors. Pass this column, vectors\['embedding'\]"):
+    with pytest.raises(TypeError, match=r"its column 'embedding' has the vectors. Pass this column, base\['embedding'\]"):
         stratann.build(pandas.DataFrame(columns), tmp_path / "a.idx")
-    with pytest.raises(TypeError, match=r"its column 'embedding' has lists. Pass one column, vectors\['embedding'\]"):
+    with pytest.raises(TypeError, match=r"its column 'embedding' has lists. Pass one column, base\['embedding'\]"):
         stratann.build(polars.DataFrame(columns).drop("name"), tmp_path / "a.idx")
 
 

@@ -110,14 +110,14 @@ def test_an_unread_vector_is_no_vector(documents):
 
 def test_a_document_that_is_deleted_between_two_reads_is_not_returned_without_its_vector(documents, monkeypatch):
     documents.put([document(1), document(2)])
-    read = Documents._bare
+    read = Documents._read
 
-    def late(self, index, ids):
-        monkeypatch.setattr(Documents, "_bare", read)
+    def late(self, index, ids, vectors):
+        monkeypatch.setattr(Documents, "_read", read)
         self.delete(["id 1"])
-        return read(self, index, ids)
+        return read(self, index, ids, vectors)
 
-    monkeypatch.setattr(Documents, "_bare", late)
+    monkeypatch.setattr(Documents, "_read", late)
     assert [one.id for one in documents.scan(vectors=True)] == ["id 2"]
 
 

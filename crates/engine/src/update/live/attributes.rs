@@ -164,8 +164,11 @@ impl LiveIndex {
         let (overlay, moment) = (&snapshot.overlay, snapshot.moment);
         let reading = Reading::new(&snapshot.index, overlay, moment, Some(&state.ids));
         let _gate = match meanwhile {
-            Meanwhile::Change => None,
             Meanwhile::Wait => Some(gate),
+            Meanwhile::Change => {
+                drop(gate);
+                None
+            }
         };
         work(&snapshot, &reading)
     }
