@@ -38,6 +38,7 @@ pub(crate) mod id_hashes;
 pub(crate) mod inserting;
 mod kind;
 mod lent;
+pub(crate) mod measured;
 mod options;
 pub(crate) mod replay;
 mod shared;
@@ -61,6 +62,8 @@ use self::id_hashes::IdHashes;
 pub(crate) use self::kind::{GraphIndex, Kind};
 pub use self::lent::Opener;
 pub(crate) use self::lent::{Grant, Lender, Lent, Shortage};
+use self::measured::Recall;
+pub use self::measured::{Calibrated, QuerySource};
 pub use self::options::{CacheSize, OpenOptions};
 use self::replay::replay;
 pub(crate) use self::shared::Shared;
@@ -74,7 +77,6 @@ use crate::overlay::{CarriedIds, Overlay};
 use crate::places::Purpose;
 use crate::plan::{MemoryPlan, Needs, PageFile};
 use crate::progress::{Progress, Silent};
-use crate::recall::{Measurer, Recall};
 use crate::room::{Queued, Wanted};
 use crate::stores::codes::Codes;
 use crate::stores::columns::Columns;
@@ -82,7 +84,8 @@ use crate::stores::ids::IdTable;
 use crate::stores::reading;
 use crate::stores::topology::placement::Pin;
 use crate::stores::{ClusterStores, CodeParts, Composition, GraphStores};
-use crate::{Error, ErrorKind, Preset, plan, stored};
+use crate::watch::Measurer;
+use crate::{Error, ErrorKind, Filter, Preset, RecallWatch, SearchOptions, plan, stored};
 
 /// An index that is open for searches by any number of threads. Searches never write to the index.
 pub struct Index {
@@ -655,6 +658,24 @@ impl Index {
         stores.tier = tier(&stores.name);
         for segment in stores.segments.iter_mut().flat_map(|s| s.iter_mut()) {
             segment.tier = tier(&segment.name);
+        }
+    }
+
+    /// The watch to which this index offers its queries.
+    pub(crate) fn offers_to(&self) -> Option<&RecallWatch> {
+        let watch = self.options().watch_recall.as_ref();
+        watch.filter(|watch| !watch.is_told())
+    }
+
+    /// Offers served queries to the sample.
+    pub(crate) fn has_served(
+        &self,
+        queries: &dyn VectorSource,
+        options: &SearchOptions,
+        filter: Option<&Filter>,
+    ) {
+        if let Some(watch) = self.offers_to() {
+            watch.has_served(queries, options, filter);
         }
     }
 

@@ -39,6 +39,7 @@ mod filter;
 mod frontier;
 mod graph;
 mod index;
+mod live_recall;
 mod lookup;
 mod measure;
 mod navigation;
@@ -66,6 +67,7 @@ mod type_names;
 mod update;
 mod verify;
 mod visited;
+mod watch;
 
 pub use alike::meant;
 pub use build::{
@@ -83,17 +85,14 @@ pub use error::{DataError, Error, ErrorKind, GraphError};
 pub use export::{ExportOptions, ExportReport};
 pub use fill::{BlockFill, Fill};
 pub use filter::{Filter, FilterColumn, Schema};
-pub use index::{CacheSize, Index, OpenOptions, Opener};
+pub use index::{CacheSize, Calibrated, Index, OpenOptions, Opener, QuerySource};
 pub use lookup::Rows;
 pub use options::BuildOptions;
 pub use places::{Copies, Places, copies, remove_copies};
 pub use plan::MemoryPlan;
 pub use progress::{Progress, Silent, Stage, WithinStage};
 pub use range::{Range, RangePlace, RangeResults};
-pub use recall::{
-    Calibrated, Calibration, LiveRecall, QuerySource, RecallFound, RecallWatch, calibrate,
-    check_calibration,
-};
+pub use recall::{Calibration, calibrate, check_calibration};
 pub use repair::{Lost, RepairOptions, RepairReport, repair};
 pub use search::{
     ByWay, Counters, Estimates, Explained, Parts, SearchResults, SubmittedSearch, Tried,
@@ -118,3 +117,4 @@ pub use update::{
     Due, GraphAndVectors, IndexHealth, LiveIndex, Merger, Resumed, Stats,
 };
 pub use verify::{Problem, VerifyReport, verify, verify_placed};
+pub use watch::{LiveRecall, RecallFound, RecallWatch};

@@ -31,9 +31,9 @@ use crate::codebook::check_dimension;
 use crate::data::{Check, VectorFile, VectorSource};
 use crate::durable::{Checkpoint, Committed, begin_state, inserts};
 use crate::graph::Space;
+use crate::index::measured::LEAST_ROWS;
 use crate::navigation::Navigation;
 use crate::progress::{Progress, Stage};
-use crate::recall;
 use crate::stores::clusters::extent_kind;
 use crate::stores::composition::Made;
 use crate::stores::ids::PLACEHOLDER_ID;
@@ -408,7 +408,7 @@ impl ClusterBuild<'_> {
     /// measurement.
     fn measure(&self, manifest: &mut Manifest) -> Result<(), Error> {
         let options = self.options;
-        let small = (manifest.vectors as usize) < recall::LEAST_ROWS;
+        let small = (manifest.vectors as usize) < LEAST_ROWS;
         let memory = options.memory.map(|cap| cap.saturating_sub(MEASURING));
         if small || !options.calibrate || memory == Some(0) {
             return Ok(());

@@ -12,6 +12,7 @@ use crate::Error;
 use crate::data::VectorSource;
 use crate::durable::Checkpoint;
 use crate::graph::Constructed;
+use crate::index::measured::LEAST_ROWS;
 use crate::index::{Index, OpenOptions};
 use crate::measure;
 use crate::progress::{Progress, Silent, Stage};
@@ -60,7 +61,7 @@ impl Build<'_> {
             None,
             &heat.encode(),
         )?);
-        if index.nodes() < recall::LEAST_ROWS || !self.writing.options.calibrate {
+        if index.nodes() < LEAST_ROWS || !self.writing.options.calibrate {
             return Ok(());
         }
         calibrate(

@@ -44,7 +44,8 @@ use super::exact::{Found, distance_of, nearest, ordered};
 use super::queries::Queries;
 use crate::data::{MatrixRef, VectorSource, check_rows};
 use crate::durable::{Checkpoint, begin_state, opened_from};
-use crate::index::{Index, OpenOptions};
+use crate::index::measured::LEAST_QUERIES;
+use crate::index::{Calibrated, Index, OpenOptions};
 use crate::navigation::NavigationScratch;
 use crate::progress::{Progress, Stage, WithinStage};
 use crate::search::LeftOut;
@@ -52,14 +53,9 @@ use crate::stores::VectorsAt;
 use crate::stores::writing::files::write_stream;
 use crate::{Error, Rerank, SearchOptions, Strategy, bounds, stored};
 
-/// A collection with fewer vectors is not measured.
-pub(crate) const LEAST_ROWS: usize = 5_000;
 /// Queries that are vectors of the index count only up to a certain distance. One in this many made
 /// queries is nearer than this distance.
 const NEARER: usize = 10;
-/// The least number of queries that a user may give. The mean recall of fewer queries differs much
-/// from the mean recall of later queries.
-const LEAST_QUERIES: usize = 100;
 /// The most queries of a user that are searched.
 const MOST_QUERIES: usize = 10_000;
 /// The list sizes and the numbers of probes that are tried.
@@ -643,44 +639,6 @@ fn rows_of(index: &Index, queries: &dyn VectorSource) -> Result<Vec<u8>, Error> 
     queries.read(0, &mut rows)?;
     check_rows(queries, index.metric(), 0, &rows)?;
     Ok(rows)
-}
-
-/// The queries with which the recall of an index was measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Calibrated {
-    /// The number of queries.
-    pub queries: u32,
-    /// The source of the queries.
-    pub source: QuerySource,
-}
-
-/// The source of the queries of a measurement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum QuerySource {
-    /// The measurement chose the queries: vectors of the index, and vectors made of these.
-    Index,
-    /// A user gave the queries.
-    User,
-}
-
-impl Calibrated {
-    /// Whether a user gave fewer queries than [`calibrate`] accepts. An earlier version accepted
-    /// fewer.
-    #[must_use]
-    pub fn is_of_too_few(&self) -> bool {
-        self.source == QuerySource::User && (self.queries as usize) < LEAST_QUERIES
-    }
-
-    pub(super) fn of(file: &RecallFile) -> Self {
-        Self {
-            queries: file.queries,
-            source: match file.by_build {
-                true => QuerySource::Index,
-                false => QuerySource::User,
-            },
-        }
-    }
 }
 
 fn found_of(file: &RecallFile) -> Calibration {

@@ -32,6 +32,7 @@ mod spare;
 mod stop;
 mod strategy;
 mod submit;
+pub(crate) mod target;
 #[cfg(test)]
 mod tests;
 mod traversal;

@@ -63,11 +63,11 @@ use crate::overlay::fresh::FreshGraph;
 use crate::overlay::{Moment, Overlay, Seen, Tombstones};
 use crate::places::Purpose;
 use crate::progress::{Progress, Silent};
-use crate::recall::Measurer;
 use crate::stores::columns::RowBytes;
 use crate::stores::ids::IdTable;
+use crate::watch::Measurer;
 use crate::{
-    Durability, Error, MergeWhen, RecallWatch, SearchOptions, SearchResults, Stats, Update,
+    Durability, Error, Filter, MergeWhen, RecallWatch, SearchOptions, SearchResults, Stats, Update,
     WriteOptions, bounds, stored,
 };
 
@@ -641,6 +641,18 @@ impl LiveIndex {
 
     pub(crate) fn watch_recall(&self) -> Option<&RecallWatch> {
         self.open.watch_recall.as_ref()
+    }
+
+    /// Offers served queries to the sample.
+    pub(crate) fn has_served(
+        &self,
+        queries: &dyn VectorSource,
+        options: &SearchOptions,
+        filter: Option<&Filter>,
+    ) {
+        if let Some(watch) = self.watch_recall().filter(|watch| !watch.is_told()) {
+            watch.has_served(queries, options, filter);
+        }
     }
 
     pub(crate) fn measurers(&self) -> &Mutex<Vec<Measurer>> {

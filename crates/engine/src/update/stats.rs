@@ -8,9 +8,9 @@ use crate::fill::BlockFill;
 use crate::index::Index;
 use crate::overlay::Overlay;
 use crate::plan::MemoryPlan;
-use crate::recall::{Calibrated, LiveRecall, RecallWatch};
 use crate::stores::codes::Codes;
 use crate::stores::{ClusterStores, Composition};
+use crate::{Calibrated, LiveRecall, RecallWatch};
 
 /// Facts about an index. The keys of their JSON (`stratann stats --json`) are a stable interface.
 #[derive(Clone, Debug, PartialEq, Serialize)]

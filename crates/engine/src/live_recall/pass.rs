@@ -9,34 +9,21 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use super::sample::Served;
 use crate::bits::Bits;
 use crate::data::MatrixRef;
 use crate::progress::{Progress, Stage, WithinStage};
 use crate::recall::exact::{Nearest, OfQuery, Place, TILE, Wants};
 use crate::search::Matches;
 use crate::update::Standing;
+use crate::watch::{Answered, SMALL_PIECE, Served};
 use crate::{Error, ErrorKind, Filter};
 
 /// The bytes of vectors that are in memory at a time, without a memory budget.
 const PIECE: usize = 4 << 20;
-/// The bytes of vectors that are in memory at a time, under a memory budget. Under a budget, sets
-/// of filter matches may take the same number of bytes.
-pub(super) const SMALL_PIECE: usize = 1 << 19;
 /// The most bytes of sets of filter matches in one scan of all vectors, without a memory budget.
 const MATCHES: usize = 64 << 20;
 /// The most vectors that are read at a time. If there were more, several threads would read them.
 const MOST_ROWS: usize = 1 << 12;
-
-/// The recall of a query.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Answered {
-    /// The number of results that the query requested.
-    pub(super) k: usize,
-    /// The target recall of the query.
-    pub(super) asked: Option<f64>,
-    pub(super) found: f64,
-}
 
 /// A query that was searched again.
 struct Again<'a> {

@@ -34,8 +34,9 @@ pub(crate) struct Measurer {
     home: Home,
 }
 
+/// The order to a thread to end.
 #[derive(Default)]
-pub(super) struct Stop(AtomicBool);
+pub(crate) struct Stop(AtomicBool);
 
 impl Stop {
     fn is_told(&self) -> bool {
@@ -44,13 +45,13 @@ impl Stop {
 
     /// Returns a [`Progress`] that interrupts a pass if the thread must end, or if `also` returns
     /// true.
-    pub(super) fn or<'a>(&'a self, also: &'a (dyn Fn() -> bool + Sync)) -> Until<'a> {
+    pub(crate) fn or<'a>(&'a self, also: &'a (dyn Fn() -> bool + Sync)) -> Until<'a> {
         Until { stop: self, also }
     }
 }
 
 /// A condition that interrupts a pass.
-pub(super) struct Until<'a> {
+pub(crate) struct Until<'a> {
     stop: &'a Stop,
     also: &'a (dyn Fn() -> bool + Sync),
 }
@@ -72,7 +73,7 @@ impl Measurer {
     ///
     /// # Errors
     /// The system cannot start a thread.
-    pub(super) fn start(
+    pub(crate) fn start(
         watch: RecallWatch,
         measure: impl Fn(&Stop) -> Option<Result<(), Error>> + Send + 'static,
     ) -> Result<Self, Error> {
@@ -118,13 +119,13 @@ impl Measurer {
     }
 
     /// Whether the thread measures the sample of this watch.
-    pub(super) fn is_of(&self, watch: &RecallWatch) -> bool {
+    pub(crate) fn is_of(&self, watch: &RecallWatch) -> bool {
         self.watch == *watch
     }
 
     /// Whether the thread still measures. It does until another thread of the same watch is
     /// started.
-    pub(super) fn measures(&self) -> bool {
+    pub(crate) fn measures(&self) -> bool {
         self.watch.0.turn.load(Ordering::Acquire) == self.turn
     }
 

@@ -10,10 +10,11 @@ use super::RecallWatch;
 use crate::data::VectorSource;
 use crate::{Filter, SearchOptions, bounds};
 
-pub(super) struct Served {
-    pub(super) query: Box<[u8]>,
-    pub(super) options: SearchOptions,
-    pub(super) filter: Option<Arc<Filter>>,
+/// A query of the sample.
+pub(crate) struct Served {
+    pub(crate) query: Box<[u8]>,
+    pub(crate) options: SearchOptions,
+    pub(crate) filter: Option<Arc<Filter>>,
 }
 
 pub(super) struct Sample {
