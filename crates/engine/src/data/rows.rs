@@ -580,7 +580,7 @@ mod tests {
                 "{\"a\": 1",
                 "EOF while parsing an object at column 7. Write",
             ),
-            ("", "a JSON object; the line is empty. Write"),
+            ("", "no JSON object; the line is empty. Write"),
             (" \r", "the line is empty"),
             ("{\"payload\": {}}", "If this is the payload, give its key"),
         ] {

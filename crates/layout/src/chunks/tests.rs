@@ -110,7 +110,7 @@ fn every_contradiction_is_refused() {
     // The first chunk has bytes 17..40 of the payload; the first block adds 4 bytes of checksum.
     assert!(
         text.starts_with(
-            "chunks-0: first page of a chunk at offset 4140 is 3; expected 2. Restore"
+            "chunks-0: first page of a chunk at offset 4140 is 3; expected 2. Run `stratann verify`"
         ),
         "{text}"
     );

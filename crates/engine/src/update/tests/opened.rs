@@ -94,5 +94,5 @@ fn another_file_that_is_missing_is_an_error_at_once() {
         &OpenOptions::default(),
         &Silent,
     );
-    assert_eq!(opened.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(opened.unwrap_err().kind(), ErrorKind::Damaged);
 }
