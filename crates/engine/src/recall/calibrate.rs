@@ -45,7 +45,7 @@ use super::queries::Queries;
 use crate::data::{MatrixRef, VectorSource, check_rows};
 use crate::durable::{Checkpoint, begin_state, opened_from};
 use crate::index::measured::LEAST_QUERIES;
-use crate::index::{Calibrated, Index, OpenOptions};
+use crate::index::{Index, OpenOptions};
 use crate::navigation::NavigationScratch;
 use crate::progress::{Progress, Stage, WithinStage};
 use crate::search::LeftOut;

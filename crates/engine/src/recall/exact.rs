@@ -18,22 +18,22 @@ use crate::threads;
 
 /// The bytes of vectors that are compared with all queries at a time. These vectors stay in the L2
 /// cache.
-pub(super) const TILE: usize = 128 << 10;
+pub(crate) const TILE: usize = 128 << 10;
 /// The bytes of vectors that are collected before all threads compare them.
 const BLOCK: usize = 4 << 20;
 
 /// A vector that was found: its distance, as an integer that sorts like the distance, and its id.
-pub(super) type Found = (u32, u64);
+pub(crate) type Found = (u32, u64);
 
 /// Converts a distance to an integer that sorts like the distance. NaN sorts last. Only an overflow
 /// can cause NaN.
-pub(super) fn ordered(distance: f32) -> u32 {
+pub(crate) fn ordered(distance: f32) -> u32 {
     let distance = distance.min(f32::INFINITY) + 0.0;
     let bits = distance.to_bits();
     bits ^ (((bits as i32 >> 31) as u32) | 0x8000_0000)
 }
 
-pub(super) fn distance_of(found: Found) -> f32 {
+pub(crate) fn distance_of(found: Found) -> f32 {
     let bits = found.0;
     f32::from_bits(match bits & 0x8000_0000 != 0 {
         true => bits & 0x7fff_ffff,
@@ -43,7 +43,7 @@ pub(super) fn distance_of(found: Found) -> f32 {
 
 /// The location of a vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(crate) enum Place {
     /// On storage.
     Node(u32),
     /// In memory only: the number of the fresh graph, and the slot in this graph.
@@ -51,7 +51,7 @@ pub(super) enum Place {
 }
 
 /// The conditions of the caller on the compared vectors.
-pub(super) trait Wants: Sync {
+pub(crate) trait Wants: Sync {
     /// Whether a vector that is near enough may be a result of a query.
     fn admits(&self, query: usize, place: Place, id: u64) -> bool;
 
@@ -60,19 +60,19 @@ pub(super) trait Wants: Sync {
     fn tells(&self, query: usize, id: u64) -> bool;
 }
 
-pub(super) struct Nearest<'q> {
+pub(crate) struct Nearest<'q> {
     kernel: Kernel,
     shares: Vec<Share<'q>>,
     rows: Vec<u8>,
     names: Vec<(Place, u64)>,
 }
 
-pub(super) struct OfQuery {
+pub(crate) struct OfQuery {
     /// The nearest vectors, nearest first.
-    pub(super) nearest: Vec<Found>,
+    pub(crate) nearest: Vec<Found>,
     /// The reported distances of ids for which [`Wants::tells`] is true. The list has all such ids
     /// up to the distance of the last vector of `nearest`. It may also have farther ids.
-    pub(super) told: Vec<Found>,
+    pub(crate) told: Vec<Found>,
 }
 
 /// The queries of one thread, with the nearest vectors of each query so far.
@@ -119,7 +119,7 @@ impl Heap {
 impl<'q> Nearest<'q> {
     /// Begins a comparison with `queries`, which are consecutive vectors of the index's element
     /// type. `ks` has the k of each query. Each k is at least 1.
-    pub(super) fn new(index: &Index, queries: &'q [u8], ks: &[usize], threads: usize) -> Self {
+    pub(crate) fn new(index: &Index, queries: &'q [u8], ks: &[usize], threads: usize) -> Self {
         let kernel = Kernel::new(index.metric(), index.element(), index.dim());
         let each = ks.len().div_ceil(threads.max(1)).max(1);
         let shares = queries
@@ -140,18 +140,18 @@ impl<'q> Nearest<'q> {
     }
 
     /// Adds a vector to the vectors that wait for the comparison.
-    pub(super) fn meet(&mut self, place: Place, id: u64, vector: &[u8]) {
+    pub(crate) fn meet(&mut self, place: Place, id: u64, vector: &[u8]) {
         self.rows.extend_from_slice(vector);
         self.names.push((place, id));
     }
 
     /// The bytes of the vectors that wait for the comparison.
-    pub(super) fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.rows.len()
     }
 
     /// Compares the waiting vectors with all queries.
-    pub(super) fn compare(&mut self, wants: &impl Wants) {
+    pub(crate) fn compare(&mut self, wants: &impl Wants) {
         let (kernel, rows, names) = (&self.kernel, &self.rows, &self.names);
         threads::shared(self.shares.iter_mut(), |share| {
             share.compare(kernel, rows, names, wants);
@@ -161,7 +161,7 @@ impl<'q> Nearest<'q> {
     }
 
     /// Returns the results of each query. No vector may wait for the comparison.
-    pub(super) fn found(self) -> Vec<OfQuery> {
+    pub(crate) fn found(self) -> Vec<OfQuery> {
         let heaps = self.shares.into_iter().flat_map(|share| share.heaps);
         heaps
             .map(|heap| OfQuery {
@@ -225,7 +225,7 @@ impl Wants for AllBut<'_> {
 ///
 /// `left_out` has the nodes to exclude, one for each of the first queries. Deleted vectors, and
 /// vectors that were inserted after the checkpoint, are excluded too.
-pub(super) fn nearest(
+pub(crate) fn nearest(
     index: &Index,
     queries: &[u8],
     left_out: &[u32],
