@@ -524,24 +524,25 @@ impl Index {
         Ok(now == self.manifest && log_bytes(&*self.volume, number)? == self.logged)
     }
 
-    /// Checks that `newer`, opened from the same directory after this index, has vectors of the
-    /// same form. If it has not, another index has replaced this one.
+    /// The form of the vectors: dimension, element type and metric.
+    pub fn form(&self) -> (usize, Element, Metric) {
+        (self.dim(), self.element(), self.metric())
+    }
+
+    /// Checks that the vectors have the form that an index in the same directory had before. If
+    /// they have another form, another index has replaced that index.
     ///
     /// # Errors
     /// [`Error::OtherIndex`]: the dimension, the element type or the metric differs.
-    pub fn check_same_form(&self, newer: &Index) -> Result<(), Error> {
-        let form = |index: &Index| (index.dim(), index.element(), index.metric());
-        if form(self) == form(newer) {
+    pub fn check_form(&self, before: (usize, Element, Metric)) -> Result<(), Error> {
+        if self.form() == before {
             return Ok(());
         }
-        let in_words = |index: &Index| {
-            let (dim, element, metric) = form(index);
-            format!("{dim} dimensions, {element}, {metric}")
-        };
+        let in_words = |(dim, element, metric)| format!("{dim} dimensions, {element}, {metric}");
         Err(Error::OtherIndex {
             path: self.path.clone(),
-            opened: in_words(self),
-            found: in_words(newer),
+            opened: in_words(before),
+            found: in_words(self.form()),
         })
     }
 

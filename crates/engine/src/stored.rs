@@ -108,7 +108,8 @@ pub(crate) fn missing_is_damage(error: Error, volume: &dyn Volume, read: &Manife
     let mut names = read.files.iter().map(|entry| &entry.name);
     match names.find(|name| volume.place(name) == *place) {
         Some(name) if manifest(volume).is_ok_and(|now| now == *read) => {
-            damaged(volume, name, "the file is missing")
+            let what = "the file is missing (if the index is being copied, wait for its end)";
+            damaged(volume, name, what)
         }
         _ => error,
     }

@@ -39,7 +39,8 @@ pub enum LayoutError {
     /// The file is not a file of StratANN.
     #[error(
         "{file}: wrong magic {found:?} at offset {offset}; expected {expected:?}, so this is not \
-         a StratANN file. Run `stratann verify`, then `stratann repair`, or restore a copy"
+         a StratANN file. Give a file of StratANN. If an index has this file, run `stratann verify`, \
+         then `stratann repair`, or restore a copy"
     )]
     Magic {
         /// The file.

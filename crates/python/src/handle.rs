@@ -9,8 +9,8 @@ use std::sync::{Arc, Weak};
 use parking_lot::{Mutex, RwLock};
 use pyo3::prelude::*;
 use stratann::{
-    Filter, LiveIndex, LiveRecall, OpenOptions, Opener, Progress, RecallWatch, SearchOptions,
-    TierError, VectorSource,
+    Element, Filter, LiveIndex, LiveRecall, Metric, OpenOptions, Opener, Progress, RecallWatch,
+    SearchOptions, TierError, VectorSource,
 };
 
 use crate::arguments::shown;
@@ -31,6 +31,9 @@ pub struct Handle {
     path: PathBuf,
     /// The absolute path, which stays valid if the process changes its directory.
     home: PathBuf,
+    /// The form of the vectors. If the folder gets an index of another form, this object neither
+    /// searches nor changes that index.
+    form: (usize, Element, Metric),
     opener: Opener,
     changes: Changes,
     seen: RwLock<Seen>,
@@ -139,6 +142,7 @@ impl Handle {
             user: User(NEXT.fetch_add(1, Ordering::Relaxed)),
             path,
             home: index.path().to_owned(),
+            form: index.form(),
             opener: index.opener(),
             changes,
             seen: RwLock::new(Seen::new(py, Arc::new(Opened::new(index)), None, before)),
@@ -250,14 +254,16 @@ impl Handle {
                 return Ok(index);
             }
             // The writer has at least one of `live` and `left`, and both for a moment.
-            match seen.writer.standing() {
-                Some(Standing::Open(live, _)) => return Ok(live),
+            let index = match seen.writer.standing() {
+                Some(Standing::Open(live, _)) => live,
                 Some(Standing::Closed {
                     left: Some(left), ..
-                }) => return Ok(left),
-                Some(Standing::Closed { left: None, .. }) if self.is_home() => {}
+                }) => left,
+                Some(Standing::Closed { left: None, .. }) if self.is_home() => continue,
                 _ => return Err(self.forked()),
-            }
+            };
+            index.check_form(self.form).map_err(to_python)?;
+            return Ok(index);
         }
     }
 
@@ -268,6 +274,10 @@ impl Handle {
             let seen = self.seen()?;
             match seen.writer.standing() {
                 Some(Standing::Open(live, held)) => {
+                    if let Err(other) = live.check_form(self.form) {
+                        let own = seen.index.ok_or_else(|| to_python(other))?;
+                        return Ok((own, Held::nothing()));
+                    }
                     self.go_on_measuring(py, live.value(), held.as_deref());
                     if seen.index.is_some() {
                         self.let_go(py, seen);
@@ -311,7 +321,7 @@ impl Handle {
     ) -> PyResult<()> {
         let (seen, before) = (self.seen()?, writer::closes());
         if let (Some(own), Some(left)) = (&seen.index, &left)
-            && own.folder() != left.folder()
+            && (own.folder() != left.folder() || left.check_form(self.form).is_err())
         {
             // Another index has replaced the index of this object. Only `refresh` makes the object
             // use it.
@@ -338,6 +348,13 @@ impl Handle {
                 Arc::new(Opened::new(Arc::new(index)))
             }
         };
+        if let Err(other) = index.check_form(self.form) {
+            if seen.index.is_none() {
+                return Err(to_python(other));
+            }
+            self.seen.write().closes = closes;
+            return Ok(());
+        }
         let same = Arc::ptr_eq(&seen.writer, &Writer::of(py, &index));
         self.see(py, Seen::new(py, index, same.then_some(closes), before));
         Ok(())
@@ -358,7 +375,7 @@ impl Handle {
         let opener = self.opener_after(Some(&own));
         let open = |progress: &dyn Progress| opener.open_observed(&self.home, progress);
         let index = waited(py, open)?.map_err(to_python)?;
-        own.check_same_form(&index).map_err(to_python)?;
+        index.check_form(self.form).map_err(to_python)?;
         let index = Arc::new(Opened::new(Arc::new(index)));
         self.see(py, Seen::new(py, index, None, before));
         Ok(())

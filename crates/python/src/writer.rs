@@ -422,6 +422,9 @@ impl Writer {
         let open = {
             let mut state = self.state.lock();
             let live = state.live.clone();
+            if let Some(live) = &live {
+                live.index().check_form(index.form())?;
+            }
             if let Some(live) = &live
                 && !state.users.contains(&user)
             {

@@ -1,6 +1,7 @@
 """Attributes and payloads beside vectors, and filters."""
 
 import asyncio
+import collections
 import datetime
 import json
 import pickle
@@ -250,6 +251,7 @@ def test_an_integer_column_takes_whole_floats_of_pandas(tmp_path, small):
         ({"a": [1, 2, {}]}, TypeError, "row 2 is {}.*payload"),
         ({"a": [[1], ["x"], [1, "x"]]}, TypeError, "row 1 is"),
         ({"a": [[0.5] * 384] * 3}, TypeError, r"row 0 is \[0.5, 0.5, 0.5, 0.5\].. \(384 items\); .*If these are vectors, .* pass it as vectors"),
+        ({"a": [1, 2, collections.namedtuple("P", "a b c d e")(1, 2, "x", 4, 5)]}, TypeError, r"row 2 is \[1, 2, 'x', 4\].. \(5 items\)"),
         ({"a": [1, 2, {"b": "x" * 999}]}, TypeError, "row 2 is {'b': 'x{193}... Pass"),
         ({"a": [1, 2, 2**63]}, ValueError, "row 2 is 9223372036854775808"),
         ({"a": "xyz"}, TypeError, "a value for each vector"),

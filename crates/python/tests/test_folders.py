@@ -80,13 +80,32 @@ def test_an_object_changes_no_index_with_other_vectors(path, small, base):
         with pytest.raises(stratann.OutdatedError, match=r"an index of 64 dimensions, u8, cosine has replaced .* of 128 dimensions, u8, l2"):
             change()
     assert old.dim == 128 and len(stratann.open(path)) == 200
-    assert stratann.open(path).insert(small[300, :64]).tolist() == [200]
+    other = stratann.open(path)
+    assert other.insert(small[300, :64]).tolist() == [200]
+    for end in (lambda: None, other.close):
+        end()
+        assert old.dim == 128 and old.metric == "l2" and old.search(small[7], k=1)[0] == [7]
+        for change in (lambda: old.delete([0]), lambda: old.insert(small[300:301])):
+            with pytest.raises(stratann.OutdatedError, match="has replaced"):
+                change()
+    assert len(stratann.open(path)) == 201
+
+
+def test_an_object_that_closed_its_index_changes_no_index_with_other_vectors(path, small, another_process):
+    old, memory = stratann.open(path), stratann.open(path, memory="64MiB")
+    old.insert(small[300:301])
+    old.close()
+    another_process(path, "stratann.build(small[:200, :64], sys.argv[1], overwrite=True, degree=16, build_list=32)")
+    for index in (old, memory):
+        with pytest.raises(stratann.OutdatedError, match="an index of 64 dimensions.* has replaced"):
+            index.delete([0])
+    assert memory.dim == old.dim == 128 and len(stratann.open(path)) == 200
 
 
 def test_a_lost_file_of_an_index_is_damage(path):
     (lost,) = path.glob("codes-*")
     lost.unlink()
-    with pytest.raises(stratann.DamagedError, match=f"{lost.name}: damaged: the file is missing. Run `stratann verify`, then `stratann repair`"):
+    with pytest.raises(stratann.DamagedError, match=f"{lost.name}: damaged: the file is missing.*Run `stratann verify`, then `stratann repair`"):
         stratann.open(path)
 
 

@@ -181,6 +181,9 @@ impl JsonRows {
                 0 if line.starts_with(MARK) => MARK.len(),
                 _ => 0,
             };
+            if read == mark {
+                break;
+            }
             rows.lines[number] += mark as u64;
             let line = rows.parse(number, &line[mark..])?;
             rows.note_keys(&line);
@@ -558,6 +561,7 @@ mod tests {
 
     #[test]
     fn a_byte_order_mark_is_no_part_of_a_row() {
+        assert_eq!(rows("\u{feff}", &JsonColumns::default()).unwrap(), []);
         let rows = rows("\u{feff}{\"a\": 1}\n{\"a\": 2}\n", &JsonColumns::default()).unwrap();
         let values: Vec<Value> = rows.iter().map(|row| row.attributes["a"].clone()).collect();
         assert_eq!(values, [Value::Integer(1), Value::Integer(2)]);

@@ -183,6 +183,7 @@ impl Index {
                 overlay,
                 moment: overlay.now(),
             }),
+            nodes: self.nodes() as u32,
             progress: &Silent,
         };
         listed(&look_up, &new_ids(overlay, least, most), least, most)

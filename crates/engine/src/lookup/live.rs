@@ -60,8 +60,9 @@ impl LiveIndex {
     }
 
     /// The vectors of ids, as [`vectors`](LiveIndex::vectors) returns them, and the attributes and
-    /// the payload of each id of the call, or `None` for an id that is not in the index. All are
-    /// read at one timestamp. The call first waits for running changes.
+    /// the payload of each id of the call, or `None` for an id that is not in the index. The vector
+    /// and the row of an id are of one state. The call first waits for running changes. If an id is
+    /// replaced again and again during the call, later changes wait for the call.
     ///
     /// # Errors
     /// Fails as [`vectors`](LiveIndex::vectors) and [`attributes`](LiveIndex::attributes) do.
@@ -70,22 +71,39 @@ impl LiveIndex {
         ids: &[u64],
         progress: &dyn Progress,
     ) -> Result<(Rows, Vec<Option<Row>>), Error> {
+        self.vectors_after_rows(ids, progress, || {})
+    }
+
+    /// Does the same. Tests change the index by `between`.
+    pub(crate) fn vectors_after_rows(
+        &self,
+        ids: &[u64],
+        progress: &dyn Progress,
+        between: impl Fn(),
+    ) -> Result<(Rows, Vec<Option<Row>>), Error> {
         let read = |meanwhile| {
             self.reading_at(meanwhile, |snapshot, reading| {
                 let rows = reading.attributes(ids)?;
+                between();
                 let mut wanted = Wanted::new(&snapshot.index, ids)?;
-                looking_up(snapshot, progress)?.find(&mut wanted)?;
+                let look_up = LookUp {
+                    nodes: reading.nodes(),
+                    ..looking_up(snapshot, progress)?
+                };
+                look_up.find(&mut wanted)?;
                 Ok((wanted.into_rows(&snapshot.index, ids)?, rows))
             })
         };
-        for _ in 0..TRIES {
-            let (found, rows) = read(Meanwhile::Change)?;
-            // An id may be replaced so often that its vector at the timestamp is forgotten.
-            if rows.iter().flatten().count() == found.ids.len() {
-                return Ok((found, rows));
-            }
+        // An id may be replaced so often that its row or its vector at the timestamp is forgotten.
+        let (found, rows) = read(Meanwhile::Change)?;
+        let mut forgotten = rows.iter().flatten().count() != found.ids.len();
+        for (&id, row) in ids.iter().zip(&rows) {
+            forgotten |= row.is_none() && self.contains(id)?;
         }
-        read(Meanwhile::Wait)
+        match forgotten {
+            true => read(Meanwhile::Wait),
+            false => Ok((found, rows)),
+        }
     }
 
     /// The first `most` ids above `after`, ascending. To continue, pass the last id as `after`.
@@ -116,6 +134,7 @@ fn looking_up<'a>(snapshot: &'a Snapshot, progress: &'a dyn Progress) -> Result<
             overlay: &snapshot.overlay,
             moment: snapshot.moment,
         }),
+        nodes: snapshot.index.nodes() as u32,
         progress,
     })
 }

@@ -174,6 +174,9 @@ struct LookUp<'a> {
     /// The table from ids of the build to nodes.
     table: Option<&'a IdTable>,
     seen: Option<Seen<'a>>,
+    /// The look-up reads the nodes below this number. Later nodes may have vectors that were
+    /// inserted after the read timestamp.
+    nodes: u32,
     progress: &'a dyn Progress,
 }
 
@@ -195,10 +198,7 @@ impl LookUp<'_> {
             }
         }
         left = wanted.left();
-        let (built, all) = (
-            self.index.manifest().vectors as u32,
-            self.index.nodes() as u32,
-        );
+        let (built, all) = (self.index.manifest().vectors as u32, self.nodes);
         if self.index.stands_in_all_clusters() {
             // The vector may be in any posting list.
             return match left.is_empty() {
@@ -270,6 +270,7 @@ impl LookUp<'_> {
     }
 
     fn read_some(&self, mut nodes: Vec<u32>, wanted: &mut Wanted) -> Result<(), Error> {
+        nodes.retain(|&node| node < self.nodes);
         nodes.sort_unstable();
         nodes.dedup();
         match nodes.is_empty() {
@@ -337,6 +338,7 @@ impl Index {
                 overlay,
                 moment: overlay.now(),
             }),
+            nodes: self.nodes() as u32,
             progress,
         };
         look_up.find(&mut wanted)?;

@@ -15,6 +15,7 @@ use crate::durable::Checkpoint;
 use crate::index::Index;
 use crate::index::contents::each_vector;
 use crate::progress::Silent;
+use crate::stored::missing_is_damage;
 use crate::stores::ids::{IdTable, LastBlock};
 use crate::{Error, ErrorKind};
 
@@ -38,7 +39,9 @@ impl StoredIds {
         if manifest.has_row_numbers() {
             return Ok(Some(Self::Rows(manifest.vectors)));
         }
-        let table = IdTable::open(&**index.volume(), manifest)?;
+        let volume = &**index.volume();
+        let table = IdTable::open(volume, manifest);
+        let table = table.map_err(|error| missing_is_damage(error, volume, manifest))?;
         Ok(table.map(|table| Self::table(table, manifest)))
     }
 

@@ -58,7 +58,7 @@ use crate::data::VectorSource;
 use crate::durable::{Log, inserts, opened_from};
 use crate::index::growth::{LooksAt, looks_at};
 use crate::index::replay::{self, Replayed};
-use crate::index::{Index, Lent, OpenOptions};
+use crate::index::{Index, OpenOptions};
 use crate::overlay::fresh::FreshGraph;
 use crate::overlay::{Moment, Overlay, Seen, Tombstones};
 use crate::places::Purpose;
@@ -358,13 +358,13 @@ impl LiveIndex {
         Self::open_lent(path.as_ref(), open, options, None, &Silent)
     }
 
-    /// Opens an index like [`open`](Self::open). If the opened index replaces an index that leases
-    /// memory from a shared budget, `lent` is the lease of the replaced index.
+    /// Opens an index like [`open`](Self::open). `before` is the index that was open for reading,
+    /// and may lease memory from a shared budget.
     fn open_lent(
         path: &Path,
         open: &OpenOptions,
         options: &WriteOptions,
-        lent: Option<&Lent>,
+        before: Option<&Index>,
         progress: &dyn Progress,
     ) -> Result<Self, Error> {
         let home: Arc<dyn Volume> = Arc::new(stored::existing(path)?);
@@ -375,7 +375,10 @@ impl LiveIndex {
         // No other process may change the files while they are copied.
         let lock = home.lock()?;
         let volume = (open.places).over(&home, path, Purpose::Change, open.memory)?;
+        let lent = before.and_then(Index::lent);
         let index = Arc::new(Index::open_for_changes(volume, path, open, lent, progress)?);
+        // The start may write, so another index is refused before that.
+        before.map_or(Ok(()), |before| index.check_form(before.form()))?;
         let has_budget = index.memory().budget.is_some();
         let live = Self::start(lock, home, index, options, progress)?;
         if has_budget {
@@ -442,9 +445,7 @@ impl LiveIndex {
             // copies.
             index.volume().check_path(index.path())?;
             let (path, open) = (index.path(), index.opener());
-            let live = Self::open_lent(path, open.options(), options, index.lent(), progress)?;
-            index.check_same_form(&live.index())?;
-            return Ok(live);
+            return Self::open_lent(path, open.options(), options, Some(index), progress);
         }
         let lock = index.volume().lock()?;
         let manifest = stored::manifest(&**index.volume())?;
@@ -463,7 +464,7 @@ impl LiveIndex {
         let (volume, opener) = (index.volume().clone(), index.opener());
         let (path, open, lent) = (index.path(), opener.options(), index.lent());
         let newer = Index::open_for_changes(volume.clone(), path, open, lent, progress)?;
-        index.check_same_form(&newer)?;
+        newer.check_form(index.form())?;
         Self::start(lock, volume, Arc::new(newer), options, progress)
     }
 

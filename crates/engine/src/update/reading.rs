@@ -71,6 +71,11 @@ impl<'a> Reading<'a> {
         }
     }
 
+    /// The number of nodes when this value was made.
+    pub(crate) fn nodes(&self) -> u32 {
+        self.nodes
+    }
+
     fn dead(&self) -> Dead<'a> {
         self.seen.dead()
     }

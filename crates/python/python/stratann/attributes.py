@@ -283,7 +283,7 @@ def _shortened(given: Any) -> str:
     if isinstance(given, str):
         return repr(given) if len(given) <= 80 else f"{given[:80]!r}.. ({len(given)} characters)"
     if isinstance(given, (list, tuple)) and len(given) > 4:
-        return f"{type(given)(given[:4])!r}.. ({len(given)} items)"[:200]
+        return f"{list(given[:4])!r}.. ({len(given)} items)"[:200]
     shown = repr(given)
     return shown if len(shown) <= 200 else f"{shown[:200]}.."
 

@@ -230,7 +230,7 @@ def _of_polars(value: Any, name: str) -> NDArray[Any]:
     if isinstance(value, polars.DataFrame):
         if value.width != 1 or not value.dtypes[0].is_nested():
             for column in value.iter_columns():
-                if column.dtype.is_nested():
+                if column.dtype in (polars.List, polars.Array):
                     raise TypeError(f"{name} is a DataFrame of several columns, and its column {column.name!r} has lists. Pass one column, {name}[{column.name!r}]")
                 if not column.dtype.is_numeric():
                     raise TypeError(f"{name} has a column that is no number, {column.name!r}. Pass only columns of numbers, {name}.select(..)")

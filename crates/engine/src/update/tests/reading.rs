@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use stratann_layout::attributes::Value;
 
-use super::watched::AtAsk;
 use super::*;
 use crate::data::DataError;
 use crate::data::RowSource;
@@ -394,14 +393,21 @@ fn vectors_and_their_rows_are_of_one_state() {
         };
         for times in [1, 40] {
             upsert(2);
-            let deed = || (3..3 + times).for_each(upsert);
-            let asked: Vec<u64> = ids.iter().copied().chain([7, 1 << 40]).collect();
-            let (found, rows) = live
-                .vectors_with_rows(&asked, &AtAsk::new(1, &deed))
-                .unwrap();
-            assert_eq!(found.ids, asked[..13], "{case:?}");
-            assert_eq!((found.missing.len(), rows[13].is_none()), (1, true));
-            for ((id, vector), row) in found.iter().zip(rows.into_iter().flatten()) {
+            let done = AtomicUsize::new(0);
+            let between = || {
+                if done.fetch_add(1, Ordering::Relaxed) == 0 {
+                    (3..3 + times).for_each(upsert);
+                }
+            };
+            let unchanged = BASE - 1;
+            let asked = ids.iter().copied().chain([7, 1 << 40, unchanged]);
+            let asked: Vec<u64> = asked.collect();
+            let (found, rows) = live.vectors_after_rows(&asked, &Silent, between).unwrap();
+            assert!(done.into_inner() >= 1, "{case:?}");
+            assert_eq!((&found.missing[..], &rows[13]), (&[1 << 40][..], &None));
+            assert_eq!(found.ids[..13], asked[..13], "{case:?}");
+            assert_eq!(found.ids[13..], [unchanged], "{case:?}");
+            for ((id, vector), row) in found.iter().zip(rows.into_iter().flatten()).take(13) {
                 let Some(Value::Integer(version)) = row.attributes.get("version") else {
                     panic!("{case:?}, {id}: {row:?}");
                 };

@@ -8,7 +8,7 @@ use super::*;
 use crate::data::VectorSource;
 use crate::{Index, Progress, RecallWatch, Strategy};
 
-pub(super) struct AtAsk<'a> {
+struct AtAsk<'a> {
     thread: ThreadId,
     asks: AtomicUsize,
     at: usize,
@@ -16,7 +16,7 @@ pub(super) struct AtAsk<'a> {
 }
 
 impl<'a> AtAsk<'a> {
-    pub(super) fn new(ask: usize, deed: &'a (dyn Fn() + Sync)) -> Self {
+    fn new(ask: usize, deed: &'a (dyn Fn() + Sync)) -> Self {
         Self {
             thread: thread::current().id(),
             asks: AtomicUsize::new(0),

@@ -141,7 +141,8 @@ class Documents:
         documents.
 
     Any number of threads may use one store, and any number of processes may read the documents. One
-    process at a time writes, from its first change to `close`. Readers do not wait for writers.
+    process at a time writes, from its first change to `close`. Readers of other processes do not wait
+    for the writer. In the process that writes, a read with vectors waits for the running change.
     Writers of one process wait for each other. Two stores of one folder in a process see each
     other's changes.
 
