@@ -19,7 +19,7 @@ import sys
 import tokenize
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-DOCUMENTS = ["*.md", "bench/**/*.md", "docs/**/*.md", "integrations/**/*.md"]
+DOCUMENTS = ["*.md", "bench/**/*.md", "fixtures/*.md", "docs/**/*.md", "integrations/**/*.md"]
 SOURCES = ["crates", "bench/**/*.py", "integrations/**/*.py"]
 LONGEST, MEAN, COLUMNS, WHATS = 35, 25, 100, 2  # words, words, characters of a line, "what" in a thousand words
 SUFFIXES = (".rs", ".py", ".pyi", ".md")
