@@ -15,7 +15,7 @@
 //! | a | 4 | kind of the searches: 0 walks of the graph, 1 PRESS, 2 probes of clusters |
 //! | a + 4 | 4 | 1 if the program chose the queries, 0 if a user gave them |
 //! | a + 8 | 4 | 1 if the distances in the tables are estimates by code, 0 if they are exact |
-//! | a + 12 | 4 | `u`, 0 to 64: the number of tables for searches of the unpacked index |
+//! | a + 12 | 4 | `u`, 0 to 64: the number of tables for searches in memory |
 //! | a + 16 | .. | these `u` tables, by rising k; their distances are always exact |
 //!
 //! Version 2 ends before `a + 8`. A reader of version 2 takes 0 for both missing fields. Version 1
@@ -38,7 +38,7 @@ use crate::error::LayoutError;
 use crate::payload::PayloadReader;
 
 /// Format version of these files. 2: with the kind of searches, and the origin of the queries. 3:
-/// with distances by code, and with tables for unpacked indexes.
+/// with distances by code, and with tables for searches in memory.
 pub const FORMAT_VERSION: u32 = 3;
 
 /// The most list sizes, tables, and bands of a table.
@@ -77,9 +77,10 @@ pub struct RecallFile {
     pub tables: Vec<RecallTable>,
     /// Whether the distances in `tables` are estimates by code.
     pub by_code: bool,
-    /// The tables for searches of the unpacked index, which ranks every node that it expands. Empty
-    /// if such searches were not measured.
-    pub unpacked: Vec<RecallTable>,
+    /// The tables for searches in memory, which expand one node at a time. With `by_code`, they are
+    /// for the unpacked index, which ranks every node that it expands. Otherwise, they are for an
+    /// index with most pages of the graph in memory. Empty if such searches were not measured.
+    pub in_memory: Vec<RecallTable>,
 }
 
 /// The recall of searches for `k` results.
@@ -122,8 +123,8 @@ impl RecallFile {
         put(self.searched as u32);
         put(self.by_build.into());
         put(self.by_code.into());
-        put(self.unpacked.len() as u32);
-        put_tables(&self.unpacked, &mut put);
+        put(self.in_memory.len() as u32);
+        put_tables(&self.in_memory, &mut put);
         out
     }
 
@@ -150,7 +151,7 @@ impl RecallFile {
             lists,
             tables,
             by_code: false,
-            unpacked: Vec::new(),
+            in_memory: Vec::new(),
         };
         if !reader.is_at_end() {
             let at = reader.at();
@@ -163,12 +164,12 @@ impl RecallFile {
         if !reader.is_at_end() {
             file.by_code = flag(&mut reader, "flag for distances by code")?;
             let at = reader.at();
-            let what = "number of tables of the unpacked index";
+            let what = "number of tables in memory";
             let u = reader.u32(what)?;
             if u as usize > MOST {
                 return Err(reader.wrong(at, what, u, format!("0 to {MOST}")));
             }
-            file.unpacked = read_tables(&mut reader, u as usize, &file.lists)?;
+            file.in_memory = read_tables(&mut reader, u as usize, &file.lists)?;
         }
         reader.end()?;
         Ok(file)
@@ -265,7 +266,7 @@ mod tests {
                 },
             ],
             by_code: true,
-            unpacked: vec![RecallTable {
+            in_memory: vec![RecallTable {
                 k: 10,
                 bands: vec![band(0.5, &[0.25, 0.75])],
             }],
@@ -276,7 +277,7 @@ mod tests {
     fn of_version_2() -> RecallFile {
         RecallFile {
             by_code: false,
-            unpacked: Vec::new(),
+            in_memory: Vec::new(),
             ..sample()
         }
     }
@@ -314,7 +315,7 @@ mod tests {
             (72, 3, "kind of the searches"),
             (76, 2, "flag for queries of a build"),
             (80, 2, "flag for distances by code"),
-            (84, 65, "number of tables of the unpacked index"),
+            (84, 65, "number of tables in memory"),
             (84, 2, "k of a table"),
             (88, 0, "k of a table"),
             (92, 0, "number of distance buckets"),

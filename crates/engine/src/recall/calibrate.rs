@@ -187,9 +187,14 @@ pub(crate) fn measure(
     };
     let tables = measured.tables(Rows::Packed, &near, threads, progress)?;
     // A walk of unpacked rows ranks every node that it expands, so re-ranking loses no results.
-    let unpacked = match by_code && index.preset().whole_page {
-        true => measured.tables(Rows::Unpacked, &Near::Exact, threads, progress)?,
-        false => Vec::new(),
+    let in_memory = match (searched, by_code, index.preset().whole_page) {
+        (Searched::Walk, true, true) => Some((Rows::Unpacked, &Near::Exact)),
+        (Searched::Walk, false, _) => Some((Rows::Held, &near)),
+        (Searched::Walk, true, false) | (Searched::Press | Searched::Probes, ..) => None,
+    };
+    let in_memory = match in_memory {
+        Some((rows, near)) => measured.tables(rows, near, threads, progress)?,
+        None => Vec::new(),
     };
     Ok(RecallFile {
         queries: count as u32,
@@ -198,7 +203,7 @@ pub(crate) fn measure(
         lists: lists.to_vec(),
         tables,
         by_code,
-        unpacked,
+        in_memory,
     })
 }
 
@@ -206,6 +211,8 @@ pub(crate) fn measure(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rows {
     Packed,
+    /// With the pages of the graph in memory, so that a walk expands one node at a time.
+    Held,
     /// As if the index was unpacked: without page-mates, one node at a time, and with the vectors
     /// of all candidates.
     Unpacked,
@@ -454,6 +461,7 @@ fn search(
         wanted.copied().collect::<Vec<_>>()
     });
     let rows = MatrixRef::new(&rows, wanted.len(), index.dim(), index.element())?;
+    let apart = index.composition().vectors == VectorsAt::Segments;
     let options = SearchOptions {
         k,
         list: list.max(k),
@@ -466,8 +474,9 @@ fn search(
         },
         probes: (asked.searched == Searched::Probes).then_some(list),
         beam: match (asked.searched, asked.rows) {
-            (Searched::Walk, Rows::Packed) => Some(BEAM),
-            (Searched::Walk, Rows::Unpacked) => Some(1),
+            (Searched::Walk, Rows::Packed) if !apart => Some(BEAM),
+            // The estimates by code of a small beam decide earlier, so recall is lower.
+            (Searched::Walk, Rows::Packed | Rows::Held | Rows::Unpacked) => Some(1),
             (Searched::Press | Searched::Probes, _) => None,
         },
         whole_page: (asked.rows == Rows::Unpacked).then_some(false),

@@ -29,6 +29,10 @@
 //! search of clusters requests all clusters at once, so the distance of the nearest head decides
 //! the number of probes.
 //!
+//! A walk that reads pages has several nodes in flight, and expands some nodes beyond its list
+//! size. If pages are in memory, the walk expands one node at a time, and finds less with the same
+//! list size. So in other layouts, searches with most pages in memory have their own measurement.
+//!
 //! - [`depth`](crate::search::depth) and [`target`](crate::search::target) of `search`: the number
 //!   of candidates to expand, from the distance of the k-th result
 //! - [`calibrate`]: the measurements of a build and of `stratann calibrate`

@@ -13,6 +13,11 @@ use crate::{Error, SearchOptions, Strategy, bounds};
 /// ranks all vectors.
 const SMALL: usize = 2 * LEAST_ROWS;
 
+/// The least share of the graph's pages in memory with which the measurement of searches in memory
+/// holds. The held pages are the ones that searches read most. So of the pages of a walk, a larger
+/// share is in memory.
+const MOSTLY_HELD: f64 = 0.5;
+
 /// The remedy for an argument that cannot be combined with a recall target.
 const LEAVE_OUT: &str = "Leave it out, or give a list size in place of the recall";
 
@@ -190,18 +195,22 @@ impl Index {
         Ok(Some(depth.times(changed.more * beyond)))
     }
 
-    /// The tables for searches of this index. If searches of unpacked rows were measured, and the
-    /// index is unpacked, they have tables of their own.
+    /// The tables for searches of this index. Searches in memory have tables of their own, if they
+    /// were measured.
     fn tables_of<'f>(&self, file: &'f RecallFile) -> &'f [RecallTable] {
-        match self.is_unpacked() && !file.unpacked.is_empty() {
-            true => &file.unpacked,
+        let in_memory = match file.by_code {
+            true => self.is_unpacked(),
+            false => self.memory().graph_share >= MOSTLY_HELD && !self.is_unpacked(),
+        };
+        match in_memory && !file.in_memory.is_empty() {
+            true => &file.in_memory,
             false => &file.tables,
         }
     }
 
     /// Whether searches of unpacked rows were measured.
     pub(crate) fn was_measured_unpacked(&self) -> bool {
-        matches!(self.recall(), Recall::Measured(file) if !file.unpacked.is_empty())
+        matches!(self.recall(), Recall::Measured(file) if file.by_code && !file.in_memory.is_empty())
     }
 
     /// The values that decide the depth of a search with a recall target.

@@ -213,6 +213,44 @@ fn every_layout_of_a_graph_is_asked_for_a_recall() {
     }
 }
 
+/// With pages in memory, a walk expands one node at a time. An earlier version used the list sizes
+/// that suffice for several nodes at a time.
+#[test]
+fn a_search_in_memory_has_list_sizes_of_its_own() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("index");
+    let base = head(SIFT_BASE, ROWS);
+    let queries = head(SIFT_QUERIES, 300);
+    let truth = brute_force(&base, &queries, 10, Metric::L2, 2, &Silent).unwrap();
+    build(&base, &path, &options(None), &Silent).unwrap();
+    let read = open(&path);
+    let memory = OpenOptions {
+        memory: Some(64 << 20),
+        unpack: false,
+        ..OpenOptions::default()
+    };
+    let held = Index::open(&path, &memory).unwrap();
+    assert_eq!(
+        (read.memory().graph_share, held.memory().graph_share),
+        (0.0, 1.0)
+    );
+    for recall in [0.95, 0.99] {
+        let of = |index: &Index| index.longest_list(&asked(recall)).unwrap();
+        println!(
+            "target {recall}: {} candidates, {} in memory",
+            of(&read),
+            of(&held)
+        );
+        assert!(of(&held) > of(&read), "{recall}");
+        let found = held.search(&queries, &asked(recall)).unwrap();
+        let measured = truth.recall(&found.ids, &found.distances, 10).unwrap();
+        assert!(
+            measured > recall - 0.015,
+            "target {recall}: recall {measured}"
+        );
+    }
+}
+
 #[test]
 fn vectors_apart_from_lists_reach_the_recall_on_pages_and_unpacked() {
     let root = tempfile::tempdir().unwrap();
