@@ -112,8 +112,8 @@ impl Index {
 
     /// Measures the recall of searches on the queries that were sampled so far
     /// ([`OpenOptions::watch_recall`](crate::OpenOptions::watch_recall)), and discards the sample.
-    /// Searches with up to [`MOST_WATCHED_K`](crate::bounds::MOST_WATCHED_K) results are sampled. Range
-    /// searches and searches by id are not sampled. A measurement searches each sampled query
+    /// Searches with up to [`MOST_WATCHED_K`](crate::bounds::MOST_WATCHED_K) results are sampled.
+    /// Range searches and searches by id are not sampled. A measurement searches each sampled query
     /// again, and compares it with all vectors, on one thread. Other searches continue during the
     /// measurement. If no query was sampled, the call measures nothing. It returns the recall that
     /// was measured so far, including this measurement.

@@ -136,8 +136,8 @@ pub struct RecallFound {
     pub found: f64,
     /// The lowest recall of a query.
     pub lowest: f64,
-    /// The mean of the recall targets ([`recall`](crate::SearchOptions::recall)) of the queries that
-    /// had one, or `None` if no query had one.
+    /// The mean of the recall targets ([`recall`](crate::SearchOptions::recall)) of the queries
+    /// that had one, or `None` if no query had one.
     pub asked: Option<f64>,
     /// The mean recall of the queries with a recall target.
     pub found_of_asked: Option<f64>,
