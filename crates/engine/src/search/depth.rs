@@ -39,7 +39,8 @@ impl Target {
         }
     }
 
-    /// If no list size reaches the recall, a missed share up to a tenth above the least suffices.
+    /// If the longest lists find hardly more than shorter ones, a missed share up to a tenth above
+    /// the least suffices.
     pub(crate) fn up_to_plateau(recall: f64) -> Self {
         Self {
             recall,
@@ -215,7 +216,14 @@ fn list_for(lists: &[u32], recalls: &[f32], target: Target) -> f32 {
     // A longer list finds fewer results only by chance.
     let missed = |at: usize| 1.0 - recalls[..=at].iter().copied().fold(0.0, f32::max);
     let last = lists.len().min(recalls.len()).saturating_sub(1);
-    let wanted = (1.0 - target.recall as f32).max(target.plateau * missed(last));
+    // On a plateau, the longest list misses hardly less than a list of half its size.
+    let half = lists.iter().position(|&list| 2 * list >= lists[last]);
+    let suffices = target.plateau * missed(last);
+    let is_plateau = missed(half.unwrap_or(last).min(last)) <= suffices;
+    let wanted = match is_plateau {
+        true => suffices.max(1.0 - target.recall as f32),
+        false => 1.0 - target.recall as f32,
+    };
     let Some(at) = (0..=last).find(|&at| missed(at) <= wanted) else {
         return lists[last] as f32;
     };
@@ -289,6 +297,11 @@ mod tests {
         // candidates 1.03 times as much.
         let list_of_plateau = list(Target::up_to_plateau(0.99));
         assert!((20.0..24.0).contains(&list_of_plateau), "{list_of_plateau}");
+        // While recall still rises, the longest list is used.
+        let rising = list_for(&lists, &[0.5, 0.6, 0.7, 0.71], Target::up_to_plateau(0.95));
+        assert!(rising < 80.0);
+        let rising = list_for(&lists, &[0.5, 0.6, 0.7, 0.8], Target::up_to_plateau(0.95));
+        assert_eq!(rising, 80.0);
         for recall in [0.9, 0.95, 0.97] {
             let (strict, plateau) = (Target::strict(recall), Target::up_to_plateau(recall));
             assert_eq!(list(strict), list(plateau), "{recall}");

@@ -55,13 +55,10 @@ impl Index {
                     .chunks_exact(row_bytes)
                     .enumerate()
                     .map(|(query, vector)| {
-                        if progress.interrupted() {
-                            return Err(Error::Interrupted);
-                        }
                         by_code.fill(vector, self.element());
                         let left_out = left_out.get(at * each + query).copied();
                         let admission = admission.without(left_out);
-                        Ok(self.smallest(&mut by_code, &mut scores, &admission, k))
+                        self.smallest(&mut by_code, &mut scores, &admission, k, progress)
                     });
                 of.collect::<Result<Vec<_>, Error>>()
             },
@@ -80,17 +77,23 @@ impl Index {
         scores: &mut Scores,
         admission: &Admission<'_>,
         k: usize,
-    ) -> Vec<f32> {
+        progress: &dyn Progress,
+    ) -> Result<Vec<f32>, Error> {
         let mut best = Best::new(k);
-        let nodes: Vec<u32> = (0..self.nodes() as u32).collect();
-        for piece in nodes.chunks(PIECE) {
-            by_code.score(piece, scores);
+        let (mut piece, nodes) = (Vec::with_capacity(PIECE), self.nodes() as u32);
+        for first in (0..nodes).step_by(PIECE) {
+            if progress.interrupted() {
+                return Err(Error::Interrupted);
+            }
+            piece.clear();
+            piece.extend(first..nodes.min(first.saturating_add(PIECE as u32)));
+            by_code.score(&piece, scores);
             for (&node, &score) in piece.iter().zip(&scores.scores) {
                 if !admission.rules_out(node) {
                     best.offer(key(score, node));
                 }
             }
         }
-        best.into_sorted().into_iter().map(distance_of).collect()
+        Ok(best.into_sorted().into_iter().map(distance_of).collect())
     }
 }

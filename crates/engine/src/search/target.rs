@@ -7,7 +7,7 @@ use super::depth::{self, Depth, DepthFrom, Target};
 use crate::index::Index;
 use crate::index::measured::{LEAST_ROWS, Recall};
 use crate::stores::VectorsAt;
-use crate::{Error, SearchOptions, Strategy, bounds};
+use crate::{CacheSize, Error, SearchOptions, Strategy, bounds};
 
 /// If an index was never measured and has at most this many vectors, a search with a recall target
 /// ranks all vectors.
@@ -200,7 +200,12 @@ impl Index {
     fn tables_of<'f>(&self, file: &'f RecallFile) -> &'f [RecallTable] {
         let in_memory = match file.by_code {
             true => self.is_unpacked(),
-            false => self.memory().graph_share >= MOSTLY_HELD && !self.is_unpacked(),
+            // Records in the cache are expanded one at a time, too.
+            false => {
+                let is_held = self.memory().graph_share >= MOSTLY_HELD;
+                let has_cache = self.options().cache != CacheSize::None;
+                (is_held || has_cache) && !self.is_unpacked()
+            }
         };
         match in_memory && !file.in_memory.is_empty() {
             true => &file.in_memory,

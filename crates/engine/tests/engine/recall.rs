@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use stratann::{
-    BuildOptions, Catalog, CatalogOptions, Element, Error, ErrorKind, Filter, GroundTruth, Index,
-    Layout, LiveIndex, Matrix, Metric, OpenOptions, Preset, Progress, Rerank, Row, RowTable,
-    SearchOptions, SearchResults, Silent, Strategy, Update, Value, VectorSource, Way, WriteOptions,
-    brute_force, build, build_with_rows, calibrate, verify,
+    BuildOptions, CacheSize, Catalog, CatalogOptions, Element, Error, ErrorKind, Filter,
+    GroundTruth, Index, Layout, LiveIndex, Matrix, Metric, OpenOptions, Preset, Progress, Rerank,
+    Row, RowTable, SearchOptions, SearchResults, Silent, Strategy, Update, Value, VectorSource,
+    Way, WriteOptions, brute_force, build, build_with_rows, calibrate, verify,
 };
 
 use crate::fixtures::{SIFT_BASE, SIFT_QUERIES, head, matrix, rows};
@@ -230,6 +230,11 @@ fn a_search_in_memory_has_list_sizes_of_its_own() {
         ..OpenOptions::default()
     };
     let held = Index::open(&path, &memory).unwrap();
+    let cache = OpenOptions {
+        cache: CacheSize::Entries(ROWS),
+        ..OpenOptions::default()
+    };
+    let cached = Index::open(&path, &cache).unwrap();
     assert_eq!(
         (read.memory().graph_share, held.memory().graph_share),
         (0.0, 1.0)
@@ -242,6 +247,7 @@ fn a_search_in_memory_has_list_sizes_of_its_own() {
             of(&held)
         );
         assert!(of(&held) > of(&read), "{recall}");
+        assert_eq!(of(&cached), of(&held), "{recall}");
         let found = held.search(&queries, &asked(recall)).unwrap();
         let measured = truth.recall(&found.ids, &found.distances, 10).unwrap();
         assert!(
