@@ -143,7 +143,8 @@ def test_a_forked_process_does_not_keep_the_lock_of_a_parent_that_is_killed(tmp_
 import os
 documents.put([document(1)])
 # A forked process gives the inherited lock back before its `fork` returns.
-print("parent" if os.fork() else "forked", flush=True)
+# One write for each line, since the lines of two processes would mix.
+os.write(1, b"parent\n" if os.fork() else b"forked\n")
 # Both wait for the end of this.
 sys.stdin.read()
 """
