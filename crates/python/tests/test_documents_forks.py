@@ -144,7 +144,7 @@ import os
 documents.put([document(1)])
 # A forked process gives the inherited lock back before its `fork` returns.
 # One write for each line, since the lines of two processes would mix.
-os.write(1, b"parent\n" if os.fork() else b"forked\n")
+os.write(1, b"parent\\n" if os.fork() else b"forked\\n")
 # Both wait for the end of this.
 sys.stdin.read()
 """
