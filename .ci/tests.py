@@ -56,8 +56,8 @@ WITHOUT_A_LIST = ["fuzz"]
 # If fewer tests of Rust passed, some were not run.
 TESTS_AT_LEAST = 1100
 CHECKS = ["check-format", "check-rules"]
-# The compiler with clippy's lints. `cargo clippy` starts it too, but only checks, so that each crate would be read twice.
-LINTING = {"RUSTC_WORKSPACE_WRAPPER": "clippy-driver"}
+# The compiler with clippy's lints. `cargo clippy` only checks, so that each crate would be read once more.
+LINTING = {"RUSTC_WORKSPACE_WRAPPER": str(ROOT / ".ci" / "lint")}
 RESULT = re.compile(r"^test (.+?)(?: - should panic)? \.\.\. (?:.* )?(ok|FAILED|ignored(?:, .*)?)$")
 
 
@@ -525,7 +525,8 @@ def python(report, release, memory, with_python):
         # The folders of passed tests are removed at once, so that all tests need little memory.
         pytest += ["-o", "tmp_path_retention_policy=failed"]
         target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
-        environment = {**memory, "STRATANN_COMMAND": str(target / "debug" / "stratann")}
+        command = target / ("slow" if release else "debug") / "stratann"
+        environment = {**memory, "STRATANN_COMMAND": str(command)}
         began = time.monotonic()
         status, output = run([*pytest, "-n", "auto", "--dist", "worksteal", f"--junitxml={first}"], environment=environment)
         if not first.exists():
@@ -692,6 +693,8 @@ def main():
     if not arguments or any(argument not in parts for argument in arguments):
         sys.exit(__doc__)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    # A shell lets its background jobs ignore this signal, and their children would ignore it too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     seeded()
     report = Report()
     try:

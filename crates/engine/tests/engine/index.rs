@@ -950,7 +950,7 @@ fn a_budget_of_space_decides_the_degree_and_is_kept() {
         let usual = build(rows, &path, &options, &Silent).unwrap().bytes;
         options.degree = None;
         let mut degrees = Vec::new();
-        let most = slow() || matches!(layout, Layout::Packed | Layout::Layered);
+        let most = slow() || layout == Layout::Packed;
         let spaces = [usual + usual / 20, usual + usual / 4, 10 * usual];
         for space in spaces.into_iter().take(if most { 3 } else { 2 }) {
             options.space = Some(space);
