@@ -4,10 +4,10 @@
     bench/changing_servers.py STRATANN INDEX ROWS QUERIES [--seconds S] [--window S] [--upserts N]
                               [--deletes N] [--list L] [--in-flight N]
 
-Measures throughput, latency, recall, wrong answers, and the time until servers use a merge. INDEX
+Measures throughput, latency, recall, wrong answers, and the time until servers use a merged index. INDEX
 has the preset distvs, and was built from the first rows of the file ROWS, which has more rows, all
 uint8 (for example photo-sift-100k, and the rows of photo-sift-1m). The script changes a copy of
-INDEX. It starts a memory server that follows merges, a storage server that accepts changes, and a
+INDEX. It starts a memory server that loads each new checkpoint, a storage server that accepts changes, and a
 compute server with one thread. They are processes on this machine that communicate over TCP. For S
 seconds (120), one client repeats all queries, with N in flight (8). Another client inserts the next
 rows and deletes the oldest rows, by default 400 and 200 a second. Each second, it runs one command

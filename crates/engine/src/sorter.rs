@@ -185,7 +185,8 @@ impl Sorted<'_> {
     }
 }
 
-/// The last run, with the length, the hash ([`mixed`]) and the bytes of each record.
+/// The run that is being written, at the end of the file. A record is its length, its hash
+/// ([`mixed`]) and its bytes.
 struct Writing {
     start: u64,
     end: u64,

@@ -203,14 +203,20 @@ impl<'a> Session<'a> {
                     .split_once('\0')
                     .filter(|(prefix, _)| !prefix.is_empty())
                 else {
-                    return refused(Refusal::Name, "the request has no prefix of names");
+                    return refused(
+                        Refusal::Name,
+                        "the request does not have the prefix of file names that it needs",
+                    );
                 };
                 self.store.sweep(prefix, stays)?;
             }
             Kind::List => {
                 let text = std::str::from_utf8(body).unwrap_or_default();
                 let Some((prefix, after)) = text.split_once('\0') else {
-                    return refused(Refusal::Name, "the request has no prefix of names");
+                    return refused(
+                        Refusal::Name,
+                        "the request does not have the prefix of file names that it needs",
+                    );
                 };
                 answer.append(&self.store.list(prefix, after), out);
                 return Ok(());

@@ -1,8 +1,8 @@
-//! Changes and `close` wait for each other.
+//! `close` waits for the changes in progress, and new changes wait for a `close`.
 //!
 //! Callbacks and signal handlers run on a thread that makes a change. Their changes begin at once,
-//! even while a `close` waits. They cannot call `close`, because `close` would wait for their own
-//! change.
+//! even while a `close` waits. Callbacks and handlers cannot call `close`, which would wait for
+//! their own change.
 
 use std::sync::Arc;
 use std::thread::ThreadId;

@@ -1,8 +1,8 @@
 """Makes a copy of the benchmark with the files of this package, as the README describes. If
-BIG_ANN_BENCHMARKS names a checkout, the checkout is copied. Otherwise the copy has only the
-interface of the benchmark.
+BIG_ANN_BENCHMARKS names a checkout, the checkout is copied. Without a checkout, stubs of the base
+classes and data sets that modules use take its place.
 
-The benchmark is in no registry. The interface has the base classes and data sets that modules use.
+The benchmark is in no registry.
 """
 
 import os

@@ -1,4 +1,4 @@
-//! Codes adjacency lists: sets of node numbers (`u32`), in ascending order.
+//! Encodes and decodes adjacency lists. A list is a set of node numbers (`u32`), which ascend.
 //!
 //! ```text
 //! offset  size  contents

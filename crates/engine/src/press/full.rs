@@ -1,4 +1,5 @@
-//! PRESS on the storage server, which ranks the nearest candidates by exact vectors (DistVS §4.3).
+//! The storage server's part of PRESS (DistVS §4.3): it ranks the nearest candidates by exact
+//! vectors.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -284,15 +284,21 @@ impl Measured<'_> {
                 leads_on: leads_on || at >= rows,
             });
             let left_out: Vec<LeftOut> = left_out.collect();
+            // Searches in memory are measured with every second list size.
+            let step = if of == Rows::Packed { 1 } else { 2 };
+            let lists: Vec<u32> = lists.iter().copied().step_by(step).collect();
             let asked = Asked {
                 queries: &queries[..count * row_bytes],
                 left_out: (!left_out.is_empty()).then_some(&left_out),
                 truth: &truth[..count],
                 searched,
                 rows: of,
-                lists,
+                lists: &lists,
             };
             let mut found = shares(index, &asked, ks, threads, progress)?;
+            if step == 2 {
+                found.iter_mut().flatten().for_each(add_between);
+            }
             if let Some(first) = ways.first() {
                 found.extend_from_slice(&first[count..]);
             }
@@ -390,11 +396,11 @@ fn shares(
                 Searched::Probes => ks[last],
             } as usize;
             let found = search(index, asked, queries, k, list as usize, threads, progress)?;
-            for (&query, ids) in queries.iter().zip(found.chunks_exact(k)) {
+            for (&query, found) in queries.iter().zip(found.chunks_exact(k)) {
                 for &at in &wanted_of {
-                    let first = (ks[at] as usize).min(ids.len());
+                    let first = (ks[at] as usize).min(found.len());
                     let truth = &asked.truth[query];
-                    shares[query][at].push(share_of(truth, &ids[..first], ks[at] as usize));
+                    shares[query][at].push(share_of(truth, &found[..first], ks[at] as usize));
                 }
             }
         }
@@ -414,6 +420,18 @@ fn shares(
     Ok(shares)
 }
 
+/// Adds the mean of each two consecutive recalls between them. The missed share falls more slowly
+/// with each longer list, so the mean is hardly ever above the true recall.
+fn add_between(recalls: &mut Vec<f32>) {
+    let between = recalls.windows(2).map(|pair| (pair[0] + pair[1]) / 2.0);
+    let between: Vec<f32> = between.chain(recalls.last().copied()).collect();
+    let both = recalls
+        .iter()
+        .zip(between)
+        .flat_map(|(&at, next)| [at, next]);
+    *recalls = both.take((2 * recalls.len()).saturating_sub(1)).collect();
+}
+
 /// Extends the recalls of each query to `lists` entries, with copies of the last entry.
 fn extend(shares: &mut Shares, lists: usize) {
     for of in shares.iter_mut().flatten() {
@@ -422,9 +440,9 @@ fn extend(shares: &mut Shares, lists: usize) {
     }
 }
 
-/// Returns the recall of a query: the share of its true `k` nearest vectors that is in `ids`. A
-/// vector at the same distance as the k-th true nearest counts too.
-fn share_of(truth: &[Found], ids: &[u64], k: usize) -> f32 {
+/// Returns the recall of a query: the share of its true `k` nearest vectors that a search `found`.
+/// A vector at the same distance as the k-th true nearest counts too.
+fn share_of(truth: &[Found], found: &[Found], k: usize) -> f32 {
     let Some(kth) = truth.get(k - 1) else {
         return 0.0;
     };
@@ -433,11 +451,14 @@ fn share_of(truth: &[Found], ids: &[u64], k: usize) -> f32 {
         .filter(|found| found.0 <= kth.0)
         .map(|found| found.1)
         .collect();
-    let hits = ids.iter().filter(|id| good.contains(id)).count();
+    // `truth` has only some of the vectors at this distance, if there are many.
+    let counts = |found: &&Found| found.0 <= kth.0 || good.contains(&found.1);
+    let hits = found.iter().filter(counts).count();
     hits.min(k) as f32 / k as f32
 }
 
-/// Searches for the queries at the positions `wanted`, and returns the ids of the results.
+/// Searches for the queries at the positions `wanted`, and returns the results. If their distances
+/// are approximate, `u32::MAX` replaces each distance.
 fn search(
     index: &Index,
     asked: &Asked<'_>,
@@ -446,7 +467,7 @@ fn search(
     list: usize,
     threads: usize,
     progress: &dyn Progress,
-) -> Result<Vec<u64>, Error> {
+) -> Result<Vec<Found>, Error> {
     if wanted.is_empty() {
         return Ok(Vec::new());
     }
@@ -461,7 +482,10 @@ fn search(
         wanted.copied().collect::<Vec<_>>()
     });
     let rows = MatrixRef::new(&rows, wanted.len(), index.dim(), index.element())?;
-    let apart = index.composition().vectors == VectorsAt::Segments;
+    let vectors = index.composition().vectors;
+    let apart = vectors == VectorsAt::Segments;
+    // In layouts without leading parts, distances are always exact.
+    let exact = k <= MANY as usize && vectors == VectorsAt::Parts;
     let options = SearchOptions {
         k,
         list: list.max(k),
@@ -481,8 +505,7 @@ fn search(
         },
         whole_page: (asked.rows == Rows::Unpacked).then_some(false),
         rerank: (asked.rows == Rows::Unpacked).then_some(Rerank::ALL),
-        // In layouts without leading parts, distances are always exact.
-        exact: k <= MANY as usize && index.composition().vectors == VectorsAt::Parts,
+        exact,
         threads,
         // A single query on clusters has many posting lists in flight.
         in_flight: Some(match asked.searched {
@@ -491,9 +514,13 @@ fn search(
         }),
         ..SearchOptions::default()
     };
-    Ok(index
-        .search_leaving_out(&rows, &options, left_out.as_deref(), &WithinStage(progress))?
-        .ids)
+    let progress = WithinStage(progress);
+    let found = index.search_leaving_out(&rows, &options, left_out.as_deref(), &progress)?;
+    let of = |(&distance, &id): (&f32, &u64)| match exact || vectors != VectorsAt::Parts {
+        true => (ordered(distance), id),
+        false => (u32::MAX, id),
+    };
+    Ok(found.distances.iter().zip(&found.ids).map(of).collect())
 }
 
 /// Makes buckets of queries by distance. Leaves out queries without a k-th nearest vector. `at` is
@@ -669,6 +696,28 @@ fn found_of(file: &RecallFile) -> Calibration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn results_as_near_as_the_last_true_one_count() {
+        let truth = [(3, 1), (5, 2), (5, 3)];
+        assert_eq!(share_of(&truth, &[(3, 1), (5, 9), (5, 8)], 3), 1.0);
+        assert_eq!(share_of(&truth, &[(5, 9), (6, 7)], 2), 0.5);
+        // An approximate distance says nothing.
+        assert_eq!(share_of(&truth, &[(u32::MAX, 3), (u32::MAX, 9)], 2), 0.5);
+        assert_eq!(share_of(&truth, &[], 4), 0.0);
+    }
+
+    #[test]
+    fn recalls_between_measured_lists_are_means() {
+        let mut recalls = vec![0.5, 1.0, 0.75];
+        add_between(&mut recalls);
+        assert_eq!(recalls, [0.5, 0.75, 1.0, 0.875, 0.75]);
+        let lists: Vec<_> = LISTS.iter().step_by(2).collect();
+        assert_eq!(
+            (2 * lists.len() - 1, lists.last()),
+            (LISTS.len(), Some(&&300))
+        );
+    }
 
     #[test]
     fn rows_count_where_they_are_nearer_than_made_queries_begin() {

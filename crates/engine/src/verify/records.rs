@@ -365,8 +365,8 @@ impl Records<'_> {
                 let at = (read.first + slot as u64).saturating_sub(u64::from(self.first));
                 self.leading(check, place, at, &bytes.vector);
             }
-            // If vectors are in two parts, both parts have the id. Only the id of the leading part
-            // is counted.
+            // If vectors are in two parts, both parts have the id. Only ids of leading parts are
+            // compared with other ids.
             if self.leading || (self.vectors && self.parts.is_none()) {
                 match &stored.id {
                     Ok(id) => check.counted(place, *id),
@@ -500,7 +500,7 @@ impl Records<'_> {
             Ok(id) if *id == leading_id => {}
             Ok(id) => check.node_problem(
                 place,
-                format_args!("has the external id {id}, but {leading_id} beside its list"),
+                format_args!("has the id {id}, but its leading part has the id {leading_id}"),
             ),
             Err(error) => check.report.refused(place.file, &error.clone().into()),
         }

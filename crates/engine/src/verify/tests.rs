@@ -561,7 +561,8 @@ fn what_is_wrong_with_a_node_is_named() {
             &["node 37 has NaN or infinity in column 2"],
         );
         let change = of(|node| node.id = 49);
-        // If both parts of a vector have an id, only the id of the leading part is counted.
+        // If both parts of a vector have the id, only ids of leading parts are compared with other
+        // ids.
         let ids = if layout == Layout::Layered {
             list
         } else {
@@ -641,7 +642,7 @@ fn the_parts_of_a_vector_are_of_one_node_and_one_model() {
             *id += 1;
         }
     };
-    let words = ["node 37 has the external id 20, but 19 beside its list"];
+    let words = ["node 37 has the id 20, but its leading part has the id 19"];
     says(Layout::Layered, &change, "vectors-1", &words);
     for of_directory in [true, false] {
         let change = |part: Part<'_>| match part {

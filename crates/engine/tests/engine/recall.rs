@@ -45,6 +45,25 @@ fn reads(found: &SearchResults) -> u64 {
 }
 
 #[test]
+fn equal_vectors_count_as_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    // Each of 20 photos has 300 copies.
+    let photos = head(SIFT_BASE, 20);
+    let copies = photos.in_memory().unwrap().repeat(300);
+    let copies = Matrix::new(copies, ROWS, photos.dim(), Element::U8).unwrap();
+    build(&copies, &path, &options(None), &Silent).unwrap();
+    let index = open(&path);
+    let wanted = SearchOptions {
+        k: 100,
+        ..asked(0.9)
+    };
+    let longest = index.longest_list(&wanted).unwrap();
+    assert!(longest < 300, "{longest}");
+    assert_eq!(index.beyond_measured(&wanted, longest), None);
+}
+
+#[test]
 fn a_recall_is_found_that_was_asked_for() {
     let root = tempfile::tempdir().unwrap();
     let base = matrix(SIFT_BASE);

@@ -128,7 +128,7 @@ impl Shared {
     }
 }
 
-/// Keeps a connection until the drop.
+/// Keeps a connection open until this value is dropped. If the connection ends, it connects again.
 pub(super) struct Keeper {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,

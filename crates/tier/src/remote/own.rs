@@ -23,8 +23,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 type Link = fn(&Path, &Path) -> io::Result<()>;
 
 impl Secret {
-    /// The given secret. If no secret is given, and the server is on this machine, the secret of
-    /// this user, which is created if missing.
+    /// Returns the given secret. If none is given, and the server is on this machine, returns the
+    /// secret of this user, which is created if missing. Otherwise returns `None`.
     ///
     /// # Errors
     /// Fails if the file of this user cannot be created or read, or is not private.

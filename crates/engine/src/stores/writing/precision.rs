@@ -58,7 +58,8 @@ pub(crate) fn leading_step(
         }
     }
     let is_enough = |&right: &usize| right as f64 >= ENOUGH * all as f64;
-    // If no step ranks well enough, the coarsest of the best steps is chosen.
+    // If no step is good enough, the step with the most correct answers is chosen. If several steps
+    // have as many, it is the coarsest of them.
     let best = right.iter().max().copied();
     let found = right.iter().position(is_enough);
     let found = found.or_else(|| right.iter().position(|&right| Some(right) == best));

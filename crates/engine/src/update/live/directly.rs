@@ -3,7 +3,7 @@
 //!
 //! While a file to which direct inserts write has other names (hard links), deletes and attributes
 //! are only logged, and logged vectors wait in memory. The first insert that must write to the file
-//! copies it, and searches read the copy. A merge writes new files instead.
+//! copies it, and searches read the copy. A merge writes new files anyway, so it copies nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

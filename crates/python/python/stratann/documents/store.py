@@ -124,7 +124,8 @@ class Documents:
         `columns` refuses a filter on any other key, and on a key that was not filterable when a
         document with this key was put.
     moments : bool
-        Whether filters can also compare texts of metadata in ISO 8601 as times.
+        Whether filters can also compare a text in metadata as a time, if the text is an ISO 8601
+        time.
     watch_recall : int, optional
         The number of queries of `search` in the sample for live recall, as in `stratann.open`.
         `index().stats()["live_recall"]` has the result. Stores of one folder in a process share the
