@@ -7,6 +7,8 @@ A NAME is a part of the name of a Rust test, or FILE.py::NAME of a Python test b
 
 import argparse
 import pathlib
+import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -52,7 +54,7 @@ def commands(names):
                 print(f"skipped, since it measures time: {test}")
                 chosen.remove(test)
             if chosen:
-                found.append(([program.path, "--exact", *chosen], program.cwd, f"{program.label}: {' '.join(chosen)}"))
+                found.append(([program.path, "--exact", "--show-output", *chosen], program.cwd, f"{program.label}: {' '.join(chosen)}"))
     if len(rust) < len(names):
         subprocess.run(["make", "python-package"], cwd=tests.ROOT, check=True)
     for name in names:
@@ -72,6 +74,8 @@ def main():
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--sync-ms", type=int, default=50)
     options = parser.parse_args()
+    # A shell lets its background jobs ignore this signal, and their children would ignore it too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     chosen = commands(options.names)
     failures = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -81,11 +85,14 @@ def main():
         try:
             for command, cwd, label in chosen:
                 failed = 0
+                skipped = 0
                 for _ in range(options.runs):
-                    status, _ = tests.run(command, cwd, environment)
+                    status, output = tests.run(command, cwd, environment)
                     failed += status != 0
-                failures += failed
-                print(f"{options.runs - failed} passed, {failed} failed: {label}", flush=True)
+                    skipped += status == 0 and re.search(r"^skipped(?:: |, )|\d skipped", output, re.MULTILINE) is not None
+                failures += failed + skipped
+                passed = options.runs - failed - skipped
+                print(f"{passed} passed, {failed} failed, {skipped} skipped a test: {label}", flush=True)
         finally:
             for process in burning:
                 process.kill()

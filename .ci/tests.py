@@ -27,12 +27,17 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 import xml.etree.ElementTree as xml
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 UNSTEADY_AT_MOST = 2
 # A program that is silent for this many seconds hangs. `make test-slow` has tests of minutes.
-SILENT_AT_MOST = 3600 if os.environ.get("STRATANN_SLOW") else 600
+SILENT_AT_MOST = 3600 if os.environ.get("STRATANN_SLOW") else 300
+# A child that outlives its program may write for this many seconds more.
+OUTLIVED_AT_MOST = 5
+# If more tests of a program fail, or do not end, the others are not repeated.
+REPEATED_AT_MOST = 6
 # `make python-package` uses the same features, so that common crates are compiled once.
 PACKAGES = ["--workspace", "--features", "stratann/testing"]
 # Most tests keep files in memory, unless tests are slow or little memory is free.
@@ -53,8 +58,8 @@ ON_DISK = {
 AT_ONCE = [f"--test-threads={2 * (os.cpu_count() or 1)}"]
 # Programs without libtest. Their exit status is their outcome.
 WITHOUT_A_LIST = ["fuzz"]
-# If fewer tests of Rust passed, some were not run.
-TESTS_AT_LEAST = 1100
+# If fewer tests passed, some were not run.
+RUST_AT_LEAST, PYTHON_AT_LEAST = 1800, 1100
 CHECKS = ["check-format", "check-rules"]
 # The compiler with clippy's lints. `cargo clippy` only checks, so that each crate would be read once more.
 LINTING = {"RUSTC_WORKSPACE_WRAPPER": str(ROOT / ".ci" / "lint")}
@@ -120,10 +125,21 @@ class Report:
 
 
 RUNNING = set()
+STOPPED = threading.Event()
+
+
+def stop():
+    """Ends all programs. Without this, they would continue after Ctrl-C."""
+    STOPPED.set()
+    for group in list(RUNNING):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)
 
 
 def run(command, cwd=ROOT, environment=None, each_line=None):
     """Shows the output meanwhile. Returns the status (negative: a signal) and the output."""
+    if STOPPED.is_set():
+        raise InterruptedError("the run was interrupted")
     program = subprocess.Popen(
         [str(part) for part in command],
         cwd=cwd,
@@ -145,32 +161,42 @@ def run(command, cwd=ROOT, environment=None, each_line=None):
         lines.put(None)
 
     threading.Thread(target=read, daemon=True).start()
-    said, ended = [], False
+    said, ended, killed = [], None, False
     try:
         while True:
             try:
                 line = lines.get(timeout=1)
             except queue.Empty:
-                # A child that outlives its program keeps the pipe open. The last lines may come just
-                # before the end is seen, so only a second silence ends the reading.
-                if ended:
+                line = ""
+            now = time.monotonic()
+            if line:
+                heard = now
+                said.append(line)
+                sys.stdout.write(line)
+                sys.stdout.flush()
+                if each_line:
+                    each_line(line)
+            elif line is None:
+                if program.poll() is not None:
                     break
-                ended = program.poll() is not None
-                if time.monotonic() - heard > SILENT_AT_MOST:
-                    said.append(f"killed: no output for {SILENT_AT_MOST} s (SILENT_AT_MOST in .ci/tests.py)\n")
-                    break
-                continue
-            if line is None:
+                # The program has closed its output, and goes on.
+                lines.put(None)
+                time.sleep(0.05)
+            # A child that outlives its program keeps the pipe open. The last lines may come just
+            # before the end is seen, so only a second silence ends the reading.
+            elif ended:
                 break
-            heard = time.monotonic()
-            said.append(line)
-            sys.stdout.write(line)
-            sys.stdout.flush()
-            if each_line:
-                each_line(line)
+            if program.poll() is not None:
+                ended = ended or now
+                if now - ended > OUTLIVED_AT_MOST:
+                    break
+            elif now - heard > SILENT_AT_MOST:
+                said.append(f"killed: no output for {SILENT_AT_MOST} s (SILENT_AT_MOST in .ci/tests.py)\n")
+                killed = True
+                break
     finally:
         # After Ctrl-C too, the program would continue, since it has a session of its own.
-        if said and said[-1].startswith("killed: ") or sys.exc_info()[0] is not None or program.poll() is not None:
+        if killed or sys.exc_info()[0] is not None or program.poll() is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(program.pid, signal.SIGKILL)
     status = program.wait()
@@ -245,7 +271,7 @@ def scratch():
     try:
         facts = os.statvfs(MEMORY)
         enough = free_memory() >= MEMORY_AT_LEAST and facts.f_bavail * facts.f_frsize >= MEMORY_AT_LEAST // 2
-        folder = tempfile.TemporaryDirectory(prefix="stratann-tests-", dir=MEMORY) if enough else None
+        folder = tempfile.TemporaryDirectory(prefix="stratann-tests-", dir=MEMORY, ignore_cleanup_errors=True) if enough else None
     except (OSError, KeyError):
         folder = None
     if folder is None:
@@ -296,10 +322,8 @@ class Program:
 
     def tests(self):
         """`None` if the program cannot list them."""
-        listed = subprocess.run(
-            [self.path, "--list", "--format", "terse"], cwd=self.cwd, capture_output=True, text=True
-        )
-        if listed.returncode:
+        listed = subprocess.run([self.path, "--list"], cwd=self.cwd, capture_output=True, text=True)
+        if listed.returncode or not re.search(r"^\d+ tests?, \d+ benchmarks?$", listed.stdout, re.MULTILINE):
             return None
         return [line[: -len(": test")] for line in listed.stdout.splitlines() if line.endswith(": test")]
 
@@ -360,17 +384,21 @@ class Program:
         suspects = [name for name in names if found.get(name) == "FAILED"]
         silent = [name for name in names if name not in found]
         explained = False
-        for name in suspects + silent:
+        for number, name in enumerate(suspects + silent):
+            label, first = f"{self.label} {name}", texts.get(name) or output[-4000:]
+            if STOPPED.is_set() or number >= REPEATED_AT_MOST:
+                report.failed.append((label, f"{first}\n(not repeated)"))
+                continue
             print(f"--- again, by itself: {name}", flush=True)
             again, said = self.run(["--exact", name, "--test-threads=1", "--show-output"], environment)
             if name in silent and again == 0:
                 report.passed += 1
             else:
                 explained = explained or again not in (0, 101)
-                report.judged(f"{self.label} {name}", texts.get(name) or said[-8000:], again == 0)
+                report.judged(label, texts.get(name) or f"{first}\n--- by itself:\n{said[-4000:]}", again == 0)
         # libtest exits with 101 if a test failed. With another status, the program died. If all
         # tests pass alone, the whole program has failed.
-        if (silent or status not in (0, 101) or (status and not suspects)) and not explained:
+        if (silent or status not in (0, 101) or (status and not suspects)) and not explained and not STOPPED.is_set():
             text = f"exit status {status}; {len(silent)} tests had not ended\n{output[-8000:]}"
             report.failed.append((f"{self.label} (the whole program)", text))
 
@@ -384,7 +412,7 @@ class Program:
             if why:
                 report.skipped.append((self.label, why))
         else:
-            report.judged(self.label, output[-8000:], self.run([], environment)[0] == 0)
+            report.judged(self.label, output[-8000:], not STOPPED.is_set() and self.run([], environment)[0] == 0)
         report.step(self.label, began)
 
 
@@ -449,8 +477,8 @@ def rust(report, release, memory, with_python):
         by_cargo.append(lambda _: package(report))
     beside(on_disk, others, by_cargo)
     report.settle()
-    if report.passed < TESTS_AT_LEAST:
-        report.failed.append(("the tests of Rust", f"only {report.passed} passed, so some were not run (TESTS_AT_LEAST)"))
+    if report.passed < RUST_AT_LEAST:
+        report.failed.append(("the tests of Rust", f"only {report.passed} passed, so some were not run (RUST_AT_LEAST)"))
     for program, names in timed:
         program.test(report, names, {}, ", one at a time", ["--test-threads=1"], None)
     report.settle()
@@ -471,7 +499,7 @@ def examples(report, release):
     report.step("the documentation and its examples", began)
 
     def judge():
-        again = run(command, environment=environment)[0] == 0
+        again = not STOPPED.is_set() and run(command, environment=environment)[0] == 0
         for name in failed or ["cargo test --doc (make check-docs)"]:
             report.judged(name, texts.get(name) or output[-4000:], again)
 
@@ -524,16 +552,22 @@ def python(report, release, memory, with_python):
         pytest = [interpreter, "-m", "pytest", "crates/python/tests", "-o", f"cache_dir={folder}/cache"]
         # The folders of passed tests are removed at once, so that all tests need little memory.
         pytest += ["-o", "tmp_path_retention_policy=failed"]
+        # If a test hangs, the output has its name and the stacks of its threads.
+        pytest += ["--verbose", "-o", f"faulthandler_timeout={SILENT_AT_MOST * 2 // 3}"]
         target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
         command = target / ("slow" if release else "debug") / "stratann"
         environment = {**memory, "STRATANN_COMMAND": str(command)}
         began = time.monotonic()
         status, output = run([*pytest, "-n", "auto", "--dist", "worksteal", f"--junitxml={first}"], environment=environment)
         if not first.exists():
+            known = sorted(set(re.findall(r"FAILED (\S+::\S+)", output)))
+            report.failed.extend((name, "its text is in the output above") for name in known)
             report.failed.append(("pytest", output[-8000:]))
             return
         failed, skipped, passed = junit(first)
         report.passed += len(passed)
+        if len(passed) + len(failed) < PYTHON_AT_LEAST:
+            report.failed.append(("the tests of Python", f"only {len(passed)} passed, so some were not run (PYTHON_AT_LEAST)"))
         report.skipped.extend(skipped.items())
         if failed:
             run([*pytest, "--last-failed", "-n", "0", f"--junitxml={second}"], environment=environment)
@@ -643,6 +677,11 @@ def self_test():
 
         began = time.monotonic()
         assert run(["sh", "-c", "sleep 60 & echo it goes on"]) == (0, "it goes on\n")
+        chatter = "while sleep 0.2; do echo more; done & echo it goes on"
+        status, output = run(["sh", "-c", chatter])
+        assert status == 0 and output.startswith("it goes on\n")
+        assert run(["sh", "-c", "exec >&- 2>&-; sleep 1; exit 3"]) == (3, "")
+        assert Program("silent", "/bin/true", folder).tests() is None
         assert time.monotonic() - began < 30
 
         events, ended = [], threading.Event()
@@ -692,23 +731,25 @@ def main():
     parts = {"check": check, "rust": rust, "python": python}
     if not arguments or any(argument not in parts for argument in arguments):
         sys.exit(__doc__)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    # A shell lets its background jobs ignore this signal, and their children would ignore it too.
+    # A limit of time ends this script by SIGTERM. A shell lets its background jobs ignore SIGINT, and
+    # their children would ignore it too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     seeded()
     report = Report()
-    try:
-        with scratch() as memory:
+    with scratch() as memory:
+        try:
             for argument in arguments:
                 print(f"\n=== {argument} ({time.strftime('%H:%M:%S', time.gmtime())})", flush=True)
                 parts[argument](report, release, memory, "python" in arguments)
-    except KeyboardInterrupt:
-        report.failed.append(("interrupted", "the outcomes until then are above"))
-    finally:
-        # A program would continue after Ctrl-C.
-        for group in list(RUNNING):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(group, signal.SIGKILL)
+        except KeyboardInterrupt:
+            stop()
+            report.failed.append(("interrupted", "the outcomes until then are above"))
+        except Exception:
+            report.failed.append((".ci/tests.py", traceback.format_exc()))
+        finally:
+            stop()
+            report.settle()
     sys.exit(report.verdict())
 
 

@@ -173,7 +173,7 @@ fn a_small_graph_that_is_closed_is_merged_where_it_takes_more_than_twice_a_build
 
 #[test]
 fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
-    let count = if slow() { 20_000 } else { 3_000 };
+    let count = if slow() { 20_000 } else { 4_000 };
     let (all, built_of) = (head(SIFT_BASE, count), count / 4 * 3);
     let rest = part(&all, built_of, count - built_of);
     let truth = brute_force(&all, &matrix(SIFT_QUERIES), 10, Metric::L2, 2, &Silent).unwrap();

@@ -145,6 +145,8 @@ fn vectors_of_several_pages_are_looked_up() {
     let all = [
         (Case(Layout::Decoupled, Update::Merge), 4_400),
         (Case(Layout::Layered, Update::Relocate), 6_000),
+        (Case(Layout::Decoupled, Update::Merge), 8_160),
+        (Case(Layout::Layered, Update::Relocate), 11_200),
         (DECOUPLED, 11_200),
         (Case(Layout::Layered, Update::Accumulate), 11_200),
         (Case(Layout::Layered, Update::Relocate), 22_000),

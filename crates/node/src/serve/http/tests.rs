@@ -166,12 +166,13 @@ fn a_request_without_end_is_refused_before_it_takes_memory() {
 
 #[test]
 fn half_a_request_is_waited_for_as_long_as_a_whole_one_may_take() {
-    let time = Duration::from_millis(400);
-    let http = start(time);
-    let mut socket = connect(&http);
+    let patient = start(PATIENCE);
+    let mut socket = connect(&patient);
     socket.write_all(b"GET /health HTTP/1.1\r\nHo").unwrap();
     socket.shutdown(Shutdown::Write).unwrap();
     assert!(rest(&socket).starts_with("HTTP/1.1 400 "));
+    let time = Duration::from_millis(400);
+    let http = start(time);
     // The request stops, or continues one byte at a time.
     for drips in [false, true] {
         let began = Instant::now();
@@ -190,8 +191,7 @@ fn half_a_request_is_waited_for_as_long_as_a_whole_one_may_take() {
         dripping.join().unwrap();
     }
     assert_eq!(rest(&connect(&http)), "");
-    let http = start(PATIENCE);
-    let mut socket = connect(&http);
+    let mut socket = connect(&patient);
     for piece in ["GET /hea", "lth HTT", "P/1.1\r\n\r", "\n"] {
         socket.write_all(piece.as_bytes()).unwrap();
         thread::sleep(Duration::from_millis(5));
