@@ -364,6 +364,46 @@ def test_a_misspelt_key_of_a_filter_leads_to_the_right_one(documents, tmp_path):
         assert declared.count({"years": 1}) == 0
 
 
+@pytest.mark.parametrize(
+    "values, filter",
+    [
+        ([[1, "a"]], {"tags": {"$ne": "a"}}),
+        ([[1.5, 2.5]], {"tags": {"$nin": [1.5]}}),
+        ([{"y": 1}], {"$not": {"tags": 1}}),
+        ([[1, 2], [1.0, 2.5]], {"tags": {"$ne": 1}}),
+        ([[1, 2], [1.0, 2.5]], "not (tags contains 1)"),
+    ],
+)
+def test_a_deletion_spares_values_that_filters_cannot_compare(values, filter, documents):
+    documents.put([document(number, tags=value) for number, value in enumerate(values)])
+    with pytest.raises(ValueError, match="'tags'; some documents have values under this key that filters cannot compare"):
+        documents.delete_matching(filter)
+    assert len(documents) == len(values)
+    # Whether there is a value is known.
+    assert documents.delete_matching({"tags": {"$exists": False}}) == 0
+
+
+def test_calls_of_a_store_that_cannot_be_say_how_to_go_on(documents):
+    documents.put([document(1, year=2020)])
+    for change, words in (({"year": 1}, "change is of type dict"), (lambda one: {"year": 1}, "change returned an object of type dict")):
+        with pytest.raises(TypeError, match=words):
+            documents.update({"year": 2020}, change)
+    with pytest.raises(TypeError, match="filter is 5; it is no filter"):
+        documents.search(vector(1), filter=5)
+    with pytest.raises(AttributeError, match=r"its index has. Use index\(\).export"):
+        documents.export
+    with pytest.raises(ValueError, match="the path of the store is empty"):
+        Documents("")
+
+
+def test_a_warning_is_of_the_line_that_called(documents):
+    documents.put([document(1, lang="en")])
+    for _ in range(2):
+        with pytest.warns(RuntimeWarning, match="did you mean 'lang'") as warned:
+            documents.search(vector(1), filter={"lung": "en"})
+        assert [one.filename for one in warned] == [__file__]
+
+
 def test_names_of_other_libraries_lead_to_methods_of_documents(documents):
     for name, meant in [("add", "put"), ("upsert", "put"), ("query", "search"), ("remove", "delete"), ("serch", "search")]:
         with pytest.raises(AttributeError, match=f'"Documents" has no attribute "{name}" .did you mean "{meant}"'):

@@ -458,10 +458,12 @@ fn what_cannot_be_is_refused() {
         let words = [server, &index, "--listen", "127.0.0.1:0"];
         place.run(&words).refused(2, &["distvs"]);
     }
-    place.run(&["cluster", "up", &index]).refused(
-        2,
-        &["stratann export index", "stratann build", "--preset distvs"],
-    );
+    place
+        .run(&["cluster", "up", &index, "--listen", "127.0.0.1:0"])
+        .refused(
+            2,
+            &["stratann export index", "stratann build", "--preset distvs"],
+        );
     place.run(&["memory-server"]).refused(2, &["--bytes"]);
     place
         .run(&["memory-server", &index, "--bytes", "1MB"])

@@ -243,6 +243,12 @@ impl Column<'_> {
                     asked: i128::from(*integer).cmp(&(float as i128)),
                 })
             }
+            // Someone who writes a year does not mean microseconds.
+            (ColumnType::Timestamp, Value::Integer(year @ 1_000..=9_999)) => Err(self.error(
+                &format!(
+                    "{year} would be microseconds since 1970. For a year, write \"{year}-01-01\"; for microseconds, write timestamp({year})"
+                ),
+            )),
             (ColumnType::Timestamp, Value::Integer(micros)) => {
                 Ok(Near::at(Value::Timestamp(*micros)))
             }

@@ -67,7 +67,8 @@ const RESERVED: [&str; 10] = [
 ///
 /// A value is `true`, a number such as `-1`, `1.5e3` or `inf`, a text with the escapes of JSON, or
 /// `timestamp(0)`, in microseconds since 1970 UTC. Timestamps can also be compared with an integer,
-/// or with a text in ISO 8601. A name that is not a plain word is written in backticks.
+/// or with a text in ISO 8601. Integers from 1000 to 9999 are refused there, since they are
+/// probably years. A name that is not a plain word is written in backticks.
 ///
 /// The printed text of a filter parses to the same filter. A filter must not contain NaN.
 #[derive(Clone, Debug, PartialEq)]

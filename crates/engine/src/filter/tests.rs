@@ -257,6 +257,7 @@ fn errors_name_what_is_wrong_and_where() {
         ("age < null", "< null: only == and != take null"),
         ("age in [null]", "only == and != take null"),
         ("at < 'soon'", "\"soon\" is not a time in ISO 8601"),
+        ("at >= 2026", "For a year, write \"2026-01-01\""),
         ("(age == 1", "expected and, or, or a closing parenthesis"),
         (
             "age == 99999999999999999999",

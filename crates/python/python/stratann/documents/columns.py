@@ -24,6 +24,8 @@ from __future__ import annotations
 
 import datetime
 import math
+import os
+import sys
 import warnings
 from typing import Any, Callable, ClassVar, Dict, Iterable, List, Mapping, Optional, Tuple
 
@@ -31,6 +33,8 @@ import numpy
 
 from .._stratann import Filter, column, meant
 from ..attributes import several
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 RESERVED = "_stratann_"
 """The prefix of column names that do not belong to a key of metadata."""
@@ -111,6 +115,14 @@ def _can_name(key: str) -> bool:
     return bool(key) and longest <= _MOST_NAME and key.isprintable()
 
 
+def _warn(text: str) -> None:
+    """Warns at the line that called this package, so that each such line gets a warning."""
+    level, frame = 1, sys._getframe()
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, RuntimeWarning, stacklevel=level)
+
+
 class Columns:
     """The columns of an index of documents. They convert comparisons by keys of metadata to
     filters, and metadata to attributes.
@@ -139,6 +151,9 @@ class Columns:
           key was not filterable. With `deleting`, keys with a column are refused too in this case.
         - With `deleting`, the filter negates a key that no document has. If the key is misspelt,
           the deletion would delete every document.
+        - With `deleting`, the filter negates a condition on values of a key under which documents
+          have values without a column. The negation would match these documents, whatever they
+          contain.
 
         With `suggesting`, a key that no document has causes a warning if the documents have a
         similar key. The key is then probably misspelt.
@@ -222,6 +237,9 @@ class Columns:
         and has a negation, which also matches the values of other types.
         """
         asked = Filter(text)
+        if self._deleting and asked.negates:
+            for key in asked.columns:
+                self._refuse_opaque(key)
         others = {name.split(":", 1)[-1] for name in asked.columns if name.startswith(RESERVED)}
         for key in asked.columns:
             kinds = self.kinds(key)
@@ -235,7 +253,7 @@ class Columns:
             )
             if self._deleting and asked.negates:
                 raise ValueError(said)
-            warnings.warn(said, RuntimeWarning, stacklevel=4)
+            _warn(said)
 
     def negated(self, ask: Callable[[], Filter]) -> Filter:
         """The negation of the filter that `ask` makes with these columns. Use this method instead
@@ -247,8 +265,10 @@ class Columns:
         finally:
             self._negative = not self._negative
 
-    def _admit(self, key: str) -> None:
-        """Raises ValueError for a key that filters cannot use."""
+    def _admit(self, key: str, compares: bool = True) -> None:
+        """Raises ValueError for a key that filters cannot use. `compares`: whether the filter
+        compares values of this key.
+        """
         if key == ID:
             return
         if self._filterable is not None and key not in self._filterable:
@@ -262,6 +282,8 @@ class Columns:
                 f"a filter asks for the key {key!r}; some documents with this key were put when it was not filterable. "
                 "Add the key to filterable=, and put these documents again"
             )
+        if self._deleting and self._negative and compares:
+            self._refuse_opaque(key)
         if known or self._count is None or self._has_others(key):
             return
         if self._deleting and self._negative:
@@ -271,8 +293,15 @@ class Columns:
             )
         near = meant(key, self.keys()) if self._suggesting and self._filterable is None else None
         if near is not None:
-            warnings.warn(
-                f"a filter asks for the key {key!r}, which no document has (did you mean {near!r}?)", RuntimeWarning, stacklevel=2
+            _warn(f"a filter asks for the key {key!r}, which no document has (did you mean {near!r}?)")
+
+    def _refuse_opaque(self, key: str) -> None:
+        """Raises ValueError if documents have values under this key for which there is no column."""
+        if KEYS in self.schema and self._counted(column(KEYS).contains(_other("opaque", key))):
+            raise ValueError(
+                f"the filter of a deletion or an update excludes values of the key {key!r}; some documents have values under this key that filters cannot "
+                "compare, such as dicts and lists of floats or of several types. The filter would match these documents. Give ids in place of the filter, "
+                "or change these values"
             )
 
     def _has_others(self, key: str) -> bool:
@@ -424,7 +453,7 @@ class Columns:
 
     def exists(self, key: str) -> Filter:
         """Matches documents with a value for the key."""
-        self._admit(key)
+        self._admit(key, compares=False)
         found = _any(column(name).exists() for name in map(lambda kind: self._find(kind, key), _TYPES) if name is not None)
         if KEYS in self.schema:
             found = either(found, column(KEYS).contains_any([_other("opaque", key), _other("empty", key)]))

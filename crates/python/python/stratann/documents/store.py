@@ -90,6 +90,16 @@ def _texts(ids: List[Any]) -> List[Any]:
     return [str(id) if isinstance(id, uuid.UUID) else id for id in ids]
 
 
+def _changed(changed: Any) -> Document:
+    """The result of a function that changes a document. Raises TypeError for another object."""
+    if not isinstance(changed, Document):
+        raise TypeError(
+            f"change returned an object of type {type(changed).__name__}; it is no Document. "
+            "Return a Document, for example dataclasses.replace(document, metadata={**document.metadata, 'year': 2026})"
+        )
+    return changed
+
+
 def hash_of(id: str) -> int:
     """The id of a document's vector: 63 bits."""
     digest = hashlib.blake2b(id.encode("utf-8", "surrogatepass"), digest_size=8).digest()
@@ -164,6 +174,8 @@ class Documents:
         **options: Any,
     ) -> None:
         refuse_others("Documents", options, (*_OWN, *_OF_BUILD))
+        if not os.fspath(path):
+            raise ValueError("the path of the store is empty; no store has an empty path. Pass the path of its folder")
         if dimension is not None:
             dimension = _checked_dimension(dimension)
         # `memory` is not checked for an existing index here, since opening the index checks it.
@@ -233,6 +245,8 @@ class Documents:
 
         def __getattr__(self, name: str) -> Any:
             """Called for a name that the class does not have."""
+            if name in ("compact", "export", "snapshot", "stats"):
+                raise AttributeError(f'"Documents" has no attribute "{name}"; its index has. Use index().{name}, if the store has a document')
             raise no_attribute(self, name)
 
     # Reads.
@@ -257,8 +271,10 @@ class Documents:
         text compares columns.
         """
         if isinstance(filter, str):
-            Columns(index.columns, deleting=deleting).check_text(filter)
+            Columns(index.columns, count=index.count, deleting=deleting).check_text(filter)
         if not isinstance(filter, Mapping):
+            if not isinstance(filter, (Filter, str, type(None))):
+                raise TypeError(f"filter is {filter!r:.80}; it is no filter. Pass a dict such as {{'price': {{'$lt': 10}}}}, a text, or a stratann.Filter")
             return filter
         columns = Columns(index.columns, filterable=self._filterable, count=self.count, deleting=deleting, suggesting=True)
         return filter_of(filter, columns.compared(self._moments), columns.negated)
@@ -573,6 +589,8 @@ class Documents:
         atomically and durably. As in `delete_matching`, if a filter excludes values of a key that
         no document has, the call raises ValueError, since such a filter matches every document.
         """
+        if not callable(change):
+            raise TypeError(f"change is of type {type(change).__name__}; it is no function. Pass a function that takes a Document and returns the new one")
         with self._handle.lock:
             index = self._check(self._handle.hold())
             if index is None:
@@ -583,7 +601,7 @@ class Documents:
             for at in range(0, len(every), _BATCH):
                 ids = every[at : at + _BATCH]
                 pairs = [(row, one) for row, one in zip(index.attributes(ids), self._read(index, ids, False)) if one is not None]
-                given = [dataclasses.replace(change(one), id=one.id) for _, one in pairs]
+                given = [dataclasses.replace(_changed(change(one)), id=one.id) for _, one in pairs]
                 numbers, rows, payload = self._encode(given, Columns(index.columns))
                 for row, (before, _) in zip(rows, pairs):
                     row.pop(BARE, None)
